@@ -1,0 +1,52 @@
+/*
+ * check.h: the judge. Runs a problem on a kernel and holds the result against the float64 reference, element by
+ * element, with the bounds of docs/numerics.md.
+ *
+ * For each of several variants of a problem (strides, broadcasts, shared layouts, grouped heads, alpha and beta, score
+ * terms; variant 0 is plain and contiguous) three passes: random values within the bound, small integers to the bit,
+ * and special values. In each: outputs start as NaN, what surrounds them must stay untouched, inputs must not
+ * change, a second run and plans on 1, 2 and 7 threads must give the same bits.
+ */
+#ifndef BSTK_CHECK_CHECK_H
+#define BSTK_CHECK_CHECK_H
+
+#include "problem.h"
+
+#include <bstk/bstk.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct check_options {
+    uint64_t seed;
+    int32_t variants; /* tried per problem; 0: the default of 6; 1: only the plain one */
+} check_options;
+
+typedef struct check_report {
+    bool passed;
+    double worst;                   /* largest error / bound over all elements and runs; at most 1 when passed */
+    int32_t runs;                   /* runs of the kernel that were compared */
+    char kernel[128];               /* what ran, bstk_plan_kernel(); "" when planning failed */
+    char message[2 * PROBLEM_TEXT]; /* "" when passed; else one line with problem, kernel, element, values, bound */
+} check_report;
+
+/*
+ * Checks one problem. `kernel` forces a row of the registry, NULL lets the library choose (attention: always NULL).
+ * `options` may be NULL. Returns report->passed.
+ */
+bool check_problem(const problem *p, const char *kernel, const check_options *options, check_report *report);
+
+/* Called after each problem; `row` is NULL for attention, which has no row of its own. False stops. */
+typedef bool (*check_callback)(void *user, const bstk_kernel_info *row, const problem *p, const check_report *report);
+
+/*
+ * Runs every available row of the registry, and attention, through the list of problems that fits it (every kind of
+ * edge: blocks 8 to 256, transpositions, ragged, empty and full layouts, sizes 0 and 1, heads, batches). Returns the
+ * number of failed problems.
+ */
+int64_t check_all_rows(const check_options *options, check_callback callback, void *user);
+
+/* How many problems check_all_rows will run: for progress bars. */
+int64_t check_all_count(void);
+
+#endif

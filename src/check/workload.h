@@ -1,0 +1,64 @@
+/*
+ * workload.h: a problem brought to life: layout, operands with data, outputs, plan and scratch, ready to run any number
+ * of times. Used by check (all variants) and by bench (variant 0: contiguous, no extra terms).
+ */
+#ifndef BSTK_CHECK_WORKLOAD_H
+#define BSTK_CHECK_WORKLOAD_H
+
+#include "gen.h"
+#include "problem.h"
+
+#include <bstk/bstk.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Operands by place; what an op does not have is empty. */
+enum {
+    WORKLOAD_A, /* products: a; softmax, pack, unpack: x; attention: q */
+    WORKLOAD_B, /* products: b; attention: k */
+    WORKLOAD_V, /* attention: v */
+    WORKLOAD_RPE,
+    WORKLOAD_REL,
+    WORKLOAD_KEY_PADDING,
+    WORKLOAD_ATTN_MASK,
+    WORKLOAD_INPUTS,                /* number of inputs */
+    WORKLOAD_OUT = WORKLOAD_INPUTS, /* c, y or o */
+    WORKLOAD_LSE,
+    WORKLOAD_ARRAYS
+};
+
+typedef struct workload {
+    problem p;
+    int64_t heads; /* H of the operands; the layout has as many, or 1 when shared */
+    bstk_layout *layout;
+    gen_array array[WORKLOAD_ARRAYS];
+    gen_array before; /* products with beta != 0: what c holds before the run */
+    double alpha, beta;
+    bstk_score_terms terms; /* softmax, attention; its tensors are views of array[] */
+    bool in_place;          /* softmax: y is x */
+    bstk_plan *plan;
+    bstk_exec exec;
+    char what[256]; /* this variant in words: "variant 3: a transposed, beta -0.75" */
+} workload;
+
+typedef enum workload_values { WORKLOAD_UNIFORM, WORKLOAD_INTEGERS, WORKLOAD_SPECIAL } workload_values;
+
+/*
+ * Layout and operands of one variant; no plan yet. False: one line in `error`, nothing to free.
+ * Variant 0 is plain; the others draw strides, broadcasts, terms and so on from (seed, variant).
+ */
+bool workload_make(const problem *p, workload_values values, uint64_t seed, int32_t variant, workload *out,
+                   char error[PROBLEM_TEXT]);
+void workload_free(workload *w); /* also of a zeroed struct */
+
+/* Plans under `ctx` (NULL: the default), in place of an earlier plan. `kernel` as in bstk_matmul_desc. */
+bstk_status workload_plan(workload *w, bstk_context *ctx, const char *kernel);
+
+/* Runs the plan on the operands, writing the outputs. */
+bstk_status workload_run(workload *w);
+
+/* Outputs back to NaN (c back to what it held, for beta != 0). */
+void workload_reset(workload *w);
+
+#endif
