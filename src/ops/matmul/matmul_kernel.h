@@ -1,0 +1,69 @@
+/*
+ * matmul_kernel.h: the contract of the product kernels. All trans flags are gone here: a transposed dense operand is a
+ * swap of strides, a transposed sparse one is the other order of the layout's index, and dds is dsd of the transposes
+ * (C^T = B^T A^T). So there are two kinds:
+ *
+ *   sdd   C[n](p,q) = alpha * sum_k A(h, i*b+p, k) * B(h, k, j*b+q) + beta * C[n](p,q)   for blocks n = (h, i, j)
+ *   spmm  C(h, i, n) = alpha * sum_k S(h, i, k) * B(h, k, n) + beta * C(h, i, n)         S sparse: rows for dsd and dds
+ *
+ * Strides are in elements and may be anything. Sums are in f32 (f64 for f64 operands), rounded once at the store. With
+ * beta 0 C is not read; with alpha 0 A, B and S are not. What lies past a ragged edge in a packed block is written as 0
+ * and never read.
+ */
+#ifndef BSTK_MATMUL_KERNEL_H
+#define BSTK_MATMUL_KERNEL_H
+
+#include "plan/registry.h"
+
+#include <stdint.h>
+
+/* A dense operand [Z, heads, rows, cols]; head h of the product reads head h / group. */
+typedef struct bstk__dense {
+    void *data;
+    int64_t z, h, row, col; /* strides */
+    int64_t group;
+} bstk__dense;
+
+/* Packed values [Z, blocks, b, b]. */
+typedef struct bstk__packed {
+    void *data;
+    int64_t z, block, row, col; /* strides; row and col are swapped for a transposed sparse operand */
+    int64_t head_blocks;        /* blocks from one head to the next where a shared layout has values a head; else 0 */
+} bstk__packed;
+
+/* Unit u: part u % parts of block u / parts % nnz, of repeat u / (parts * nnz); part g is its element rows g*8 .. +8.
+ */
+typedef struct bstk__sdd_args {
+    bstk__dense a, b;
+    bstk__packed c;
+    const int32_t *row_idx, *col_idx; /* [nnz] */
+    const int64_t *head_ptr;          /* [layout_heads + 1]: first block of each head */
+    int64_t nnz, layout_heads, heads; /* repeats are Z when layout_heads = heads, Z * heads when the layout is shared */
+    int64_t m, n, k;                  /* elements */
+    int32_t edge, parts;              /* b and b / 8 */
+    double alpha, beta;
+} bstk__sdd_args;
+
+/* Unit u: part u % parts of line u / parts % lines, of repeat u / (parts * lines); lines are of all layout heads. */
+typedef struct bstk__spmm_args {
+    bstk__packed s;
+    bstk__dense b, c;
+    const int64_t *line_ptr;   /* [lines + 1] */
+    const int32_t *inner;      /* [nnz]: block index along k, in line order */
+    const int64_t *perm;       /* [nnz]: number of the block in the packed values; NULL: in order */
+    int64_t lines, head_lines; /* of all layout heads, of one */
+    int64_t layout_heads, heads;
+    int64_t m, n, k;
+    int32_t edge, parts;
+    int32_t skip_zeros; /* 1: an S(i,k) of exactly 0 leaves B(k,:) unread, so that a NaN there does not spread */
+    double alpha, beta;
+} bstk__spmm_args;
+
+/* clang-format off */
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
+    void function(const void *args, int64_t begin, int64_t end, void *scratch);
+#include "ops/matmul/matmul.def"
+#undef BSTK_KERNEL
+/* clang-format on */
+
+#endif

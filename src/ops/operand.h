@@ -1,0 +1,28 @@
+/*
+ * operand.h: the shape rules that all ops share: how many rows a layout needs, which batches and heads go together.
+ * Each function writes the message that names the argument.
+ */
+#ifndef BSTK_OPERAND_H
+#define BSTK_OPERAND_H
+
+#include "core/tensor_view.h"
+#include "layout/layout_impl.h"
+
+/* A dense size against the layout: "dsd: b has 1000 rows, but the layout needs 1024 (16 blocks of 64)". */
+bstk_status bstk__check_extent(const char *who, const char *name, const char *axis, int64_t got, int64_t need,
+                               int64_t blocks, int32_t edge);
+
+/* Packed values must be [Z, nnz, b, b], or with a shared layout [Z, heads*nnz, b, b]. Checks the block axes only. */
+bstk_status bstk__check_packed(const char *who, const char *name, const bstk_tensor *t, const bstk__view *view,
+                               const bstk_layout *layout);
+
+/* Combines `size` of argument `name` into *all, where 1 goes with anything. */
+bstk_status bstk__broadcast(const char *who, const char *name, const char *axis, int64_t size, int64_t *all);
+
+/* Checks that an output has the size that the inputs give. */
+bstk_status bstk__check_size(const char *who, const char *name, const char *axis, int64_t got, int64_t need);
+
+/* Elements of a view, as a double: for traffic figures only. */
+double bstk__view_elements(const bstk__view *view);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * softmax_kernel.h: the contract of the softmax kernels. For each element row i of a block row, over its stored blocks:
+ *
+ *     s(j) = scale * x(i,j) + rpe + rel + key_padding + attn      for the kept j (bstk/softmax.h)
+ *     y(j) = exp(s(j) - max) / sum exp(s - max),  0 for what is not kept or lies past the edge;  lse = max + log sum
+ *
+ * in f32 (f64 for f64), rounded once. A row without kept scores above -inf gives y = 0, lse = -inf; one with a kept NaN
+ * or +inf gives NaN for all its kept places and lse. y may be x.
+ */
+#ifndef BSTK_SOFTMAX_KERNEL_H
+#define BSTK_SOFTMAX_KERNEL_H
+
+#include "ops/softmax/score_terms.h"
+#include "plan/registry.h"
+
+#include <stdint.h>
+
+/* Packed values [Z, blocks, b, b], as in the product kernels. */
+typedef struct bstk__softmax_values {
+    void *data;
+    int64_t z, block, row, col;
+} bstk__softmax_values;
+
+/* Unit u: part u % parts (8 element rows) of block row u / parts % lines, of repeat u / (parts * lines). */
+typedef struct bstk__softmax_args {
+    bstk__softmax_values x, y;
+    void *lse; /* NULL, or [Z, heads, M] with the strides below */
+    int64_t lse_z, lse_h, lse_row;
+    bstk__terms terms;
+    const int64_t *line_ptr; /* [lines + 1] */
+    const int32_t *col_idx;  /* [nnz] */
+    int64_t nnz, lines, head_lines, layout_heads, heads;
+    int64_t m, n;
+    int64_t row_blocks; /* of the longest block row: sizes the scratch */
+    int32_t edge, parts;
+} bstk__softmax_args;
+
+/* Scratch of one worker: a score and a flag for each element of the longest row. */
+size_t bstk__softmax_scratch_bytes(const bstk__softmax_args *args, size_t score_size);
+
+/* clang-format off */
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
+    void function(const void *args, int64_t begin, int64_t end, void *scratch);
+#include "ops/softmax/softmax.def"
+#undef BSTK_KERNEL
+/* clang-format on */
+
+#endif
