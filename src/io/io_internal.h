@@ -27,6 +27,9 @@ bool io__open(const char *path, int *fd, int64_t *size, io_error *error);
 /* Fills `bytes`; fewer only at the end of the file; -1 and errno on failure. Goes on after interrupting signals. */
 int64_t io__read(int fd, void *bytes, size_t size);
 
+/* Ends an output: commits it when what was written is `good`, else removes it. The caller's message stays. */
+bool io__output_end(io_output *output, bool good, io_error *error);
+
 /* What the dictionary of a .npy header says. */
 typedef struct io__npy_header {
     bstk_dtype dtype;

@@ -312,11 +312,9 @@ bool io_npy_write(const char *path, const bstk_tensor *t, io_error *error) {
     io_output *output = io_output_open(path, error);
     if (output == NULL)
         return false;
-    if (!write_header(output, t->dtype, t->ndim, t->shape, error) || !write_elements(output, t, bytes, error)) {
-        io_output_abort(output);
-        return false;
-    }
-    return io_output_commit(output, error);
+    const bool good =
+        write_header(output, t->dtype, t->ndim, t->shape, error) && write_elements(output, t, bytes, error);
+    return io__output_end(output, good, error);
 }
 
 static bool write_mask(io_output *output, const bstk_layout *layout, const int64_t *shape, unsigned char *row,
@@ -342,13 +340,7 @@ bool io_npy_write_layout(const char *path, const bstk_layout *layout, io_error *
     if (row == NULL)
         return io__fail(error, path, "out of memory (%lld bytes)", (long long)shape[2]);
     io_output *output = io_output_open(path, error);
-    bool good = output != NULL;
-    if (good && !write_mask(output, layout, shape, row, error)) {
-        io_output_abort(output);
-        good = false;
-    } else if (good) {
-        good = io_output_commit(output, error);
-    }
+    const bool good = output != NULL && io__output_end(output, write_mask(output, layout, shape, row, error), error);
     free(row);
     return good;
 }

@@ -127,7 +127,7 @@ static int open_target(io_output *output) {
     if (exists && !S_ISREG(info.st_mode))
         return open(output->path, O_WRONLY | O_CLOEXEC);
     output->target = exists ? realpath(output->path, NULL) : strdup(output->path); /* a link stays a link */
-    if (output->target == NULL || (exists && access(output->target, W_OK) != 0))
+    if (output->target == NULL || (exists && faccessat(AT_FDCWD, output->target, W_OK, AT_EACCESS) != 0))
         return -1;
     const int fd = open_temporary(output);
     if (fd >= 0 && exists)
@@ -189,4 +189,11 @@ bool io_output_commit(io_output *output, io_error *error) {
     }
     drop(output);
     return true;
+}
+
+bool io__output_end(io_output *output, bool good, io_error *error) {
+    if (good)
+        return io_output_commit(output, error);
+    io_output_abort(output);
+    return false;
 }

@@ -82,7 +82,7 @@ static bool end_file(text *t) {
 /* A decimal integer from low to high; `what` is its name in messages. */
 static bool read_integer(text *t, const char *what, int64_t low, int64_t high, int64_t *out) {
     if (at_line_end(t))
-        return fail(t, "the line ends where %s was expected", what);
+        return fail(t, "the %s ends where %s was expected", t->at < t->end ? "line" : "file", what);
     const char *from = t->at;
     const bool negative = *t->at == '-';
     int64_t value = 0;
@@ -102,9 +102,14 @@ static bool read_integer(text *t, const char *what, int64_t low, int64_t high, i
         value = -value;
     if (!fits || value < low || value > high) {
         const int length = t->at - from < WORD_ROOM ? (int)(t->at - from) : WORD_ROOM;
-        if (low == high)
-            return fail(t, "%s is %.*s, expected %" PRId64, what, length, from, low);
-        return fail(t, "%s is %.*s, expected %" PRId64 " to %" PRId64, what, length, from, low, high);
+        char expected[64];
+        if (high >= INT64_MAX - 1)
+            snprintf(expected, sizeof expected, "%" PRId64 " or more, of 64 bits", low);
+        else if (low == high)
+            snprintf(expected, sizeof expected, "%" PRId64, low);
+        else
+            snprintf(expected, sizeof expected, "%" PRId64 " to %" PRId64, low, high);
+        return fail(t, "%s is %.*s, expected %s", what, length, from, expected);
     }
     *out = value;
     return true;

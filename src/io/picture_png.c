@@ -153,13 +153,7 @@ static bool write(const char *path, const picture *p, io_error *error) {
     if (!good)
         io__fail(error, path, "libpng: %s", image.message);
     io_output *output = good ? io_output_open(path, error) : NULL;
-    good = output != NULL;
-    if (good && !io_output_write(output, bytes, size, error)) {
-        io_output_abort(output);
-        good = false;
-    } else if (good) {
-        good = io_output_commit(output, error);
-    }
+    good = output != NULL && io__output_end(output, io_output_write(output, bytes, size, error), error);
     free(bytes);
     return good;
 }
