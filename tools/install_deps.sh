@@ -1,0 +1,61 @@
+#!/bin/sh
+# Makes sure that what the build (`build`), the tests (`test`) or the whole check
+# of CI (`check`) need is there. As root on a Debian-like system missing
+# packages are installed; elsewhere they are named in one line with the command that installs them, and it fails.
+# Usage: tools/install_deps.sh build|test|check
+set -eu
+
+what=${1:-build}
+missing=
+
+# need PACKAGE COMMAND...: the package is needed unless the command (a cheap probe) succeeds.
+need() {
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+
+header() { printf '#include <stddef.h>\n#include <stdio.h>\n%s\n' "$1" | cc -E -x c - ; }
+
+cmake_is_new_enough() {
+    version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*\([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+    # shellcheck disable=SC2086
+    set -- $version
+    [ $# -eq 2 ] && { [ "$1" -gt 3 ] || { [ "$1" -eq 3 ] && [ "$2" -ge 25 ]; }; }
+}
+
+# The fuzzer's run-time library comes apart from clang.
+fuzzer_runtime() { ls "$(clang -print-resource-dir)"/lib/linux/libclang_rt.fuzzer-* 2>/dev/null | grep -q .; }
+
+need gcc command -v cc
+need make command -v make
+need cmake cmake_is_new_enough
+need libpng-dev header '#include <png.h>'
+if [ "$what" != build ]; then
+    need g++ command -v c++
+    need pkg-config command -v pkg-config
+    need libcmocka-dev header '#include <stdarg.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>'
+    need python3 command -v python3
+    need python3-numpy python3 -c 'import numpy'
+fi
+if [ "$what" = check ]; then
+    need git command -v git
+    need clang command -v clang
+    need libclang-rt-14-dev fuzzer_runtime
+    need clang-format command -v clang-format
+    need cppcheck command -v cppcheck
+fi
+[ -z "$missing" ] && exit 0
+
+if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+    echo "installing:$missing" >&2
+    apt-get update -qq >&2
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    exit 0
+fi
+echo "missing:$missing; install with: sudo apt-get install$missing (or your system's packages of that kind)" >&2
+exit 1

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Formatting, static analysis, layering, file rules. Prints what is wrong; exits 1 when anything is.
+set -u
+status=0
+step() { echo "lint: $1"; }
+wrong() { echo "lint: $1" >&2; status=1; }
+
+step "clang-format"
+git ls-files -- '*.c' '*.h' '*.cpp' | xargs clang-format --dry-run -Werror || wrong "run clang-format -i on the files above"
+
+step "cppcheck"
+cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,portability \
+    --suppress=unknownMacro --suppress=preprocessorErrorDirective -D_POSIX_C_SOURCE=200809L -DNAN=0.0 -DINFINITY=1e999 \
+    -Iinclude -Isrc src tools/bstk || wrong "cppcheck"
+
+step "include arrows"
+tools/check_layers.py || wrong "include arrows"
+
+step "files"
+git ls-files -- '*.c' '*.h' '*.inc' '*.def' '*.py' '*.sh' | xargs wc -l | awk '$2 != "total" && $1 > 800 {print $2, $1; bad = 1} END {exit bad}' ||
+    wrong "files over 800 lines"
+repeated=$(git ls-files -- 'src/*' 'tools/bstk/*' 'tests/*.c' 'fuzz/*.c' | sed 's|.*/||' | grep -v '^CMakeLists.txt$' | sort | uniq -d)
+[ -z "$repeated" ] || wrong "file names that occur twice: $repeated"
+git grep -nE '\b(TODO|FIXME|XXX)\b' -- ':!*.md' ':!tools/lint.sh' && wrong "unfinished work is marked in code"
+git ls-files -- '*.sh' 'Makefile' '.ci/run' | while read -r file; do
+    case $file in
+    Makefile) ;;
+    *) head -n 1 "$file" | grep -q bash && shell=bash || shell=sh; $shell -n "$file" || exit 1 ;;
+    esac
+done || wrong "a shell script does not parse"
+exit $status
