@@ -80,6 +80,10 @@ static int open_temporary(io_output *output) {
     const int folder = slash ? (int)(slash + 1 - output->target) : 0;
     const char *base = output->target + folder;
     const size_t room = strlen(output->target) + 32;
+    if (*base == '\0') {
+        errno = folder ? EISDIR : ENOENT; /* "name/" and "" */
+        return -1;
+    }
     output->temporary = malloc(room);
     if (output->temporary == NULL)
         return -1;

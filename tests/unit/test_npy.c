@@ -212,7 +212,7 @@ static void descr_strings(void **state) {
     static const char *const bad[][2] = {
         {"'|f4'", "type '|f4' is not supported"},   {"''", "type '' is not supported"},
         {"'<'", "type '<' is not supported"},       {"'<f'", "type '<f' is not supported"},
-        {"'<f44'", "type '<f44' is not supported"}, {"'<f4", "malformed header: expected a type as a string"},
+        {"'<f44'", "type '<f44' is not supported"}, {"'<f4", "type '<f4, ' is not supported"},
         {"None", "expected a type as a string"},    {"'>u1'", "big-endian"},
         {"('<f4', (2,))", "structured types"},      {"'a\tb\x7f'", "type 'a?b?': strings"},
     };
