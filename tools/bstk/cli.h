@@ -29,7 +29,8 @@ void note(const struct common_opts *common, const char *format, ...) __attribute
 /* ---- options (options.c) ----------------------------------------------------------------------------------------- */
 
 typedef struct common_opts {
-    const char *command; /* "attention": begins messages about wrong usage */
+    const char *command;  /* "attention": begins messages about wrong usage */
+    const char *examples; /* end of the help */
     bstk_device device;
     int threads;      /* 0: the library's choice */
     bstk_dtype dtype; /* 0: what the files say */

@@ -8,6 +8,7 @@
 enum { KEY_LSE = KEY_COMMAND, KEY_REPORT, KEY_PNG, KEY_ASCII };
 
 static const struct argp_option options[] = {
+    {0, 0, 0, 0, "Output:", 2},
     {"output", 'o', "FILE", 0, "Result (.npy), [Z,H,M,Dv]; may be left out with --report", 2},
     {"lse", KEY_LSE, "FILE", 0, "Also write log(sum(exp(s))) of each row [Z,H,M], f32 (f64 for f64)", 2},
     {"png", KEY_PNG, "FILE", 0, "Picture of the layout", 2},
@@ -164,14 +165,15 @@ int cmd_attention(int argc, char **argv) {
         "Attention over the stored blocks of a layout: o = softmax(scale*q.k^T + rpe + rel + key padding + mask) . v. "
         "Q is [Z,H,M,D], K [Z,H,N,D], V [Z,H,N,Dv]; leading axes may be left out, and K and V may have fewer heads "
         "when "
-        "their number divides H."
-        "\vExamples:\n"
-        "  bstk attention --layout l.npy --block 32 q.npy k.npy v.npy -o o.npy --lse lse.npy\n"
-        "  bstk attention --report --layout l.npy --block 32 q.npy k.npy v.npy --png layout.png",
+        "their number divides H.",
         children,
         0,
         0};
-    attention_cmd o = {.common.command = "attention"};
+    attention_cmd o = {.common.command = "attention",
+                       .common.examples =
+                           "Examples:\n"
+                           "  bstk attention --layout l.npy --block 32 q.npy k.npy v.npy -o o.npy --lse lse.npy\n"
+                           "  bstk attention --report --layout l.npy --block 32 q.npy k.npy v.npy --png layout.png"};
     parse_command(&argp, argc, argv, &o.common, &o);
     expect_positionals(&o.common, &o.files, 3, "Q.npy K.npy V.npy");
     expect_option(&o.common, o.layout.path, "--layout");

@@ -229,12 +229,15 @@ int cmd_bench(int argc, char **argv) {
         "Times problems, some typical ones when none is given: median, least and largest time of one run, useful "
         "GFLOP/s (stored blocks only) and GB/s (each operand once). A PROBLEM is "
         "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal]; OP: sdd dsd dds softmax attention pack "
-        "unpack; PATTERN: ones diag tril bernoulli(p,seed) local(w) bigbird(w,g,r,seed) longformer(w,g) file(path)."
-        "\vExample:\n  bstk bench 'dsd:f32:b64:m2048:n2048:k2048:bernoulli(0.5,0)' --json out.json",
+        "unpack; PATTERN: ones diag tril bernoulli(p,seed) local(w) bigbird(w,g,r,seed) longformer(w,g) file(path).",
         children,
         0,
         0};
-    bench_cmd o = {.common.command = "bench", .repetitions = 10, .min_time = 0.5};
+    bench_cmd o = {.common.command = "bench",
+                   .common.examples =
+                       "Example:\n  bstk bench 'dsd:f32:b64:m2048:n2048:k2048:bernoulli(0.5,0)' --json out.json",
+                   .repetitions = 10,
+                   .min_time = 0.5};
     parse_command(&argp, argc, argv, &o.common, &o);
     if (o.problems.count > 0)
         bench(&o, o.problems.arg, o.problems.count);

@@ -159,15 +159,15 @@ int cmd_check(int argc, char **argv) {
         "result against a float64 reference: random values within the rounding bound, small integers to the bit, "
         "special "
         "values, the same bits on 1, 2 and 7 threads. A PROBLEM is "
-        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal]."
-        "\vExamples:\n"
-        "  bstk check\n"
-        "  bstk check 'dsd:f32:b64:m256:n256:k256:bernoulli(0.5,0)'\n"
-        "Exit status 1 when anything failed.",
+        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal].",
         children,
         0,
         0};
-    check_cmd o = {.common.command = "check"};
+    check_cmd o = {.common.command = "check",
+                   .common.examples = "Examples:\n"
+                                      "  bstk check\n"
+                                      "  bstk check 'dsd:f32:b64:m256:n256:k256:bernoulli(0.5,0)'\n"
+                                      "Exit status 1 when anything failed."};
     parse_command(&argp, argc, argv, &o.common, &o);
     if (o.common.device.kind == BSTK_CUDA)
         fail("check: device cuda:%d: this build has no GPU kernels", o.common.device.index);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct argp_option options[] = {{"output", 'o', "FILE", 0, "Result (.npy), of the input's type", 2}, {0}};
+static const struct argp_option options[] = {
+    {0, 0, 0, 0, "Output:", 2}, {"output", 'o', "FILE", 0, "Result (.npy), of the input's type", 2}, {0}};
 
 typedef struct convert_cmd {
     common_opts common;
@@ -87,9 +88,9 @@ static void convert(convert_cmd *o, bstk_convert_direction direction) {
     io_array_free(&y);
 }
 
-static int convert_command(const struct argp *argp, const char *name, bstk_convert_direction direction, int argc,
-                           char **argv) {
-    convert_cmd o = {.common.command = name};
+static int convert_command(const struct argp *argp, const char *name, const char *examples,
+                           bstk_convert_direction direction, int argc, char **argv) {
+    convert_cmd o = {.common.command = name, .common.examples = examples};
     parse_command(argp, argc, argv, &o.common, &o);
     expect_positionals(&o.common, &o.files, 1, "X.npy");
     expect_option(&o.common, o.layout.path, "--layout");
@@ -108,12 +109,12 @@ int cmd_pack(int argc, char **argv) {
         parse_convert,
         "--layout L --block B X.npy -o Y.npy",
         "Copies the stored blocks of a dense matrix [Z,H,M,N] (leading axes may be left out) to packed blocks "
-        "[Z,nnz,b,b], bit for bit; what a block holds past a ragged edge is 0."
-        "\vExample:\n  bstk pack --layout l.npy --block 32 dense.npy -o blocks.npy",
+        "[Z,nnz,b,b], bit for bit; what a block holds past a ragged edge is 0.",
         children,
         0,
         0};
-    return convert_command(&argp, "pack", BSTK_PACK, argc, argv);
+    return convert_command(&argp, "pack", "Example:\n  bstk pack --layout l.npy --block 32 dense.npy -o blocks.npy",
+                           BSTK_PACK, argc, argv);
 }
 
 int cmd_unpack(int argc, char **argv) {
@@ -122,10 +123,11 @@ int cmd_unpack(int argc, char **argv) {
         parse_convert,
         "--layout L --block B X.npy -o Y.npy",
         "Copies packed blocks [Z,nnz,b,b] (or [nnz,b,b]) to a dense matrix, bit for bit; 0 where no block is stored. "
-        "A ragged edge needs --shape, or a .bstk layout that knows it."
-        "\vExample:\n  bstk unpack --layout l.npy --block 32 --shape 500,500 blocks.npy -o dense.npy",
+        "A ragged edge needs --shape, or a .bstk layout that knows it.",
         children,
         0,
         0};
-    return convert_command(&argp, "unpack", BSTK_UNPACK, argc, argv);
+    return convert_command(&argp, "unpack",
+                           "Example:\n  bstk unpack --layout l.npy --block 32 --shape 500,500 blocks.npy -o dense.npy",
+                           BSTK_UNPACK, argc, argv);
 }

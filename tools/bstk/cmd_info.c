@@ -25,11 +25,10 @@ int cmd_info(int argc, char **argv) {
     static const struct argp argp = {
         .parser = parse_info,
         .doc = "What this build and this machine are: version, compiler, threads, CPU features and environment knobs, "
-               "as lines of 'key: value' for bug reports."
-               "\vExample:\n  bstk info",
+               "as lines of 'key: value' for bug reports.",
         .children = children,
     };
-    info_opts o = {.common.command = "info"};
+    info_opts o = {.common.command = "info", .common.examples = "Example:\n  bstk info"};
     parse_command(&argp, argc, argv, &o.common, &o);
     size_t length = bstk_build_info(NULL, 0);
     char *text = malloc(length + 1);

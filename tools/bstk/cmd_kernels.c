@@ -59,12 +59,11 @@ int cmd_kernels(int argc, char **argv) {
         parse_kernels,
         0,
         "The registered kernels, in order of preference within an op: the first that takes a problem runs it. "
-        "BSTK_LOG=dispatch tells why others did not."
-        "\vExample:\n  bstk kernels --markdown",
+        "BSTK_LOG=dispatch tells why others did not.",
         children,
         0,
         0};
-    kernels_cmd o = {.common.command = "kernels"};
+    kernels_cmd o = {.common.command = "kernels", .common.examples = "Example:\n  bstk kernels --markdown"};
     parse_command(&argp, argc, argv, &o.common, &o);
     if (o.compile)
         fail("kernels: no GPU kernels in this build");

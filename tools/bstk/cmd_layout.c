@@ -258,15 +258,20 @@ int cmd_layout(int argc, char **argv) {
         "Makes, converts, shows and measures layouts: which blocks of a block-sparse matrix are stored. KIND is dense, "
         "local, fixed, variable, bigbird, longformer, strided or random; from-mask keeps the blocks that hold a "
         "nonzero "
-        "element of a mask [H,M,N] or [M,N]; stats prints density, rows, columns and work balance."
-        "\vExamples:\n"
-        "  bstk layout bigbird --seq 512 --block 32 --window 3 --global 1 --random 1 --show -o l.npy\n"
-        "  bstk layout from-smtx weights.smtx --block 16 -o l.bstk --png l.png\n"
-        "  bstk layout stats l.bstk",
+        "element of a mask [H,M,N] or [M,N]; stats prints density, rows, columns and work balance.",
         children,
         0,
         0};
-    layout_cmd o = {.common.command = "layout", .build = BSTK_LAYOUT_OPTS_INIT, .seq = -1, .rows = -1, .cols = -1};
+    layout_cmd o = {.common.command = "layout",
+                    .common.examples =
+                        "Examples:\n"
+                        "  bstk layout bigbird --seq 512 --block 32 --window 3 --global 1 --random 1 --show -o l.npy\n"
+                        "  bstk layout from-smtx weights.smtx --block 16 -o l.bstk --png l.png\n"
+                        "  bstk layout stats l.bstk",
+                    .build = BSTK_LAYOUT_OPTS_INIT,
+                    .seq = -1,
+                    .rows = -1,
+                    .cols = -1};
     parse_command(&argp, argc, argv, &o.common, &o);
     if (o.files.count == 0)
         usage_error("layout: expected a kind, from-mask, from-smtx, from-mtx or stats");

@@ -7,6 +7,7 @@
 enum { KEY_TRANS_A = KEY_COMMAND, KEY_TRANS_B, KEY_TRANS_C, KEY_ALPHA, KEY_BETA, KEY_C_IN };
 
 static const struct argp_option options[] = {
+    {0, 0, 0, 0, "Product:", 2},
     {"trans-a", KEY_TRANS_A, 0, 0, "A is stored as its transpose", 2},
     {"trans-b", KEY_TRANS_B, 0, 0, "B is stored as its transpose", 2},
     {"trans-c", KEY_TRANS_C, 0, 0, "Write C as its transpose", 2},
@@ -173,14 +174,16 @@ int cmd_matmul(int argc, char **argv) {
         "C = alpha * op(A) . op(B) + beta * C, where one of the three is block-sparse and held as packed blocks "
         "[Z,nnz,b,b]: C for sdd, A for dsd, B for dds. The layout is that of the sparse one as stored. Dense arrays "
         "are "
-        "[Z,H,rows,columns]; leading axes may be left out."
-        "\vExamples:\n"
-        "  bstk matmul sdd --layout l.npy --block 32 q.npy k.npy --trans-b -o scores.npy\n"
-        "  bstk matmul dsd --layout l.npy --block 32 scores.npy v.npy -o o.npy",
+        "[Z,H,rows,columns]; leading axes may be left out.",
         children,
         0,
         0};
-    matmul_cmd o = {.common.command = "matmul", .alpha = 1};
+    matmul_cmd o = {.common.command = "matmul",
+                    .common.examples =
+                        "Examples:\n"
+                        "  bstk matmul sdd --layout l.npy --block 32 q.npy k.npy --trans-b -o scores.npy\n"
+                        "  bstk matmul dsd --layout l.npy --block 32 scores.npy v.npy -o o.npy",
+                    .alpha = 1};
     parse_command(&argp, argc, argv, &o.common, &o);
     if (o.files.count == 0)
         usage_error("matmul: expected sdd|dsd|dds A.npy B.npy, got 0 arguments");

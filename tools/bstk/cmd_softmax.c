@@ -7,6 +7,7 @@
 enum { KEY_LSE = KEY_COMMAND };
 
 static const struct argp_option options[] = {
+    {0, 0, 0, 0, "Output:", 2},
     {"output", 'o', "FILE", 0, "Result (.npy), packed like the input", 2},
     {"lse", KEY_LSE, "FILE", 0, "Also write log(sum(exp(s))) of each row [Z,H,M], f32 (f64 for f64)", 2},
     {0}};
@@ -96,12 +97,14 @@ int cmd_softmax(int argc, char **argv) {
         "--layout L --block B X.npy -o Y.npy",
         "Softmax of each row over its stored blocks: y = exp(s - max s) / sum exp(s - max s) over the columns that are "
         "kept, 0 elsewhere, where s = scale*x + rpe + rel + key padding + mask. X holds packed blocks [Z,nnz,b,b] or "
-        "[nnz,b,b]. A row that keeps nothing is 0 and its lse is -inf."
-        "\vExample:\n  bstk softmax --layout l.npy --block 32 scores.npy --scale 0.125 --causal -o probs.npy",
+        "[nnz,b,b]. A row that keeps nothing is 0 and its lse is -inf.",
         children,
         0,
         0};
-    softmax_cmd o = {.common.command = "softmax"};
+    softmax_cmd o = {
+        .common.command = "softmax",
+        .common.examples =
+            "Example:\n  bstk softmax --layout l.npy --block 32 scores.npy --scale 0.125 --causal -o probs.npy"};
     parse_command(&argp, argc, argv, &o.common, &o);
     expect_positionals(&o.common, &o.files, 1, "X.npy");
     expect_option(&o.common, o.layout.path, "--layout");

@@ -61,6 +61,7 @@ void must(bstk_status status) {
 enum { KEY_DEVICE = KEY_COMMON, KEY_THREADS, KEY_DTYPE };
 
 static const struct argp_option common_options[] = {
+    {0, 0, 0, 0, "Common:", 90},
     {"device", KEY_DEVICE, "DEV", 0, "Where to run: cpu or cuda[:N] (default: cpu)", 90},
     {"threads", KEY_THREADS, "T", 0, "CPU threads (default: BSTK_NUM_THREADS, or all cores)", 90},
     {"dtype", KEY_DTYPE, "TYPE", 0,
@@ -69,7 +70,7 @@ static const struct argp_option common_options[] = {
      90},
     {"quiet", 'q', 0, 0, "No progress bar and no notes", 90},
     {"verbose", 'v', 0, 0, "Kernel, work and time on standard error", 90},
-    {"help", 'h', 0, 0, "Show this help", 90},
+    {"help", 'h', 0, 0, "Show this help", 91},
     {0}};
 
 static bstk_device parse_device(const common_opts *common, const char *text) {
@@ -93,13 +94,21 @@ static bstk_dtype parse_dtype(const common_opts *common, const char *text) {
     usage_error("%s: --dtype is '%s', expected f64, f32, f16 or bf16", common->command, text);
 }
 
+/* argp writes the options; the examples are ours, for argp would wrap them. */
+_Noreturn static void show_help(common_opts *common, struct argp_state *state) {
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
+    state->name = common->help_name;
+    argp_state_help(state, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_PRE_DOC | ARGP_HELP_LONG);
+    printf("\n%s\n", common->examples);
+    exit(0);
+}
+
 static error_t parse_common(int key, char *arg, struct argp_state *state) {
     common_opts *common = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         /* getopt prints the one line that we want, headed by argv[0]; argp's "Try ... --help" lines go nowhere. */
         state->err_stream = NULL;
-        state->name = common->help_name;
         return 0;
     case KEY_DEVICE:
         common->device = parse_device(common, arg);
@@ -117,8 +126,7 @@ static error_t parse_common(int key, char *arg, struct argp_state *state) {
         common->verbose = true;
         return 0;
     case 'h':
-        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
-        return 0;
+        show_help(common, state);
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -140,8 +148,9 @@ void parse_command(const struct argp *argp, int argc, char **argv, common_opts *
 enum { KEY_LAYOUT_FILE = KEY_LAYOUT, KEY_BLOCK, KEY_SHAPE };
 
 static const struct argp_option layout_options[] = {
+    {0, 0, 0, 0, "Layout:", 1},
     {"layout", KEY_LAYOUT_FILE, "FILE", 0,
-     "Which blocks are stored: a 0/1 array [H,R,C] or [R,C] (.npy), or a file of 'bstk layout -o x.bstk'", 1},
+     "Which blocks are stored: a 0/1 array [H,R,C] or [R,C] (.npy), or a .bstk file", 1},
     {"block", KEY_BLOCK, "B", 0,
      "Block edge in elements, a multiple of 8 up to 256; a .bstk layout knows its own (no default for .npy)", 1},
     {"shape", KEY_SHAPE, "M,N", 0,

@@ -186,7 +186,7 @@ static void print_comparison(const report_input *in, const bstk_layout *dense, c
     char text[2][32];
     char title[160];
     snprintf(title, sizeof title,
-             "Block-sparse and dense attention: %lld x %lld heads, %lld queries, %lld keys, head "
+             "Block-sparse and dense attention: batch %lld, %lld heads, %lld queries, %lld keys, head "
              "size %lld, %s",
              (long long)in->z, (long long)in->h, (long long)in->m, (long long)in->n, (long long)in->d,
              bstk_dtype_name(in->q->dtype));
