@@ -11,6 +11,7 @@
 #define BSTK_CHECK_CHECK_H
 
 #include "problem.h"
+#include "workload.h"
 
 #include <bstk/bstk.h>
 
@@ -20,6 +21,9 @@
 typedef struct check_options {
     uint64_t seed;
     int32_t variants; /* tried per problem; 0: the default of 6; 1: only the plain one */
+    /* NULL, or called after each run and before its outputs are looked at: for tests of the judge itself. */
+    void (*tamper)(void *user, workload *w);
+    void *tamper_user;
 } check_options;
 
 typedef struct check_report {
@@ -27,7 +31,7 @@ typedef struct check_report {
     double worst;                   /* largest error / bound over all elements and runs; at most 1 when passed */
     int32_t runs;                   /* runs of the kernel that were compared */
     char kernel[128];               /* what ran, bstk_plan_kernel(); "" when planning failed */
-    char message[2 * PROBLEM_TEXT]; /* "" when passed; else one line with problem, kernel, element, values, bound */
+    char message[3 * PROBLEM_TEXT]; /* "" when passed; else one line with problem, kernel, element, values, bound */
 } check_report;
 
 /*

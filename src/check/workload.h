@@ -33,20 +33,23 @@ typedef struct workload {
     int64_t heads; /* H of the operands; the layout has as many, or 1 when shared */
     bstk_layout *layout;
     gen_array array[WORKLOAD_ARRAYS];
-    gen_array before; /* products with beta != 0: what c holds before the run */
-    double alpha, beta;
-    bstk_score_terms terms; /* softmax, attention; its tensors are views of array[] */
-    bool in_place;          /* softmax: y is x */
+    unsigned char *initial[WORKLOAD_ARRAYS]; /* what each array held before any run */
+    int out;                                 /* the array with the result: WORKLOAD_OUT; WORKLOAD_A in place */
+    double alpha, beta;                      /* products */
+    bstk_score_terms terms;                  /* softmax, attention; its tensors are those of array[] */
     bstk_plan *plan;
-    bstk_exec exec;
-    char what[256]; /* this variant in words: "variant 3: a transposed, beta -0.75" */
+    gen_array scratch;
+    char what[256]; /* this variant in words: "variant 3: shared layout, beta -0.75" */
 } workload;
 
 typedef enum workload_values { WORKLOAD_UNIFORM, WORKLOAD_INTEGERS, WORKLOAD_SPECIAL } workload_values;
 
 /*
  * Layout and operands of one variant; no plan yet. False: one line in `error`, nothing to free.
- * Variant 0 is plain; the others draw strides, broadcasts, terms and so on from (seed, variant).
+ * Variant 0 is plain; the others draw strides, broadcasts, terms and so on from (seed, variant). Integers make every
+ * step of a right computation exact: products of small integers, and for softmax and attention scores of 0. Special
+ * adds NaN, infinities and subnormals, in attention also at every key and value that is dropped.
+ * `out` points into itself: do not copy it.
  */
 bool workload_make(const problem *p, workload_values values, uint64_t seed, int32_t variant, workload *out,
                    char error[PROBLEM_TEXT]);
