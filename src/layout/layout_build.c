@@ -130,6 +130,7 @@ static bstk_status check_options(builder *b) {
         return bstk__fail(BSTK_ERR_INVALID, "%s: horizontal and causal are both 1, but a global row looks ahead", who);
     if (o->kind == BSTK_LAYOUT_STRIDED && o->stride < 1)
         return bstk__fail(BSTK_ERR_INVALID, "strided: stride is 0, expected 1 or more");
+    o->stride = bstk__min(o->stride, INT32_MAX); /* no two blocks are further apart: sums stay small */
     if (o->kind == BSTK_LAYOUT_FIXED)
         BSTK_TRY(check_fixed(o));
     else
