@@ -62,7 +62,10 @@ void io_pattern_free(io_pattern *pattern);
 /* DLMC's .smtx: "rows, cols, nnz", row pointers, column indices (line absent when nnz is 0). */
 bool io_smtx_read(const char *path, io_pattern *out, io_error *error);
 bool io_smtx_parse(const char *name, const void *bytes, size_t size, io_pattern *out, io_error *error);
-/* Matrix Market coordinate files: real, integer or pattern; general, symmetric (both halves) or skew-symmetric. */
+/*
+ * Matrix Market coordinate files: pattern, integer, real or complex; general, or symmetric, skew-symmetric, hermitian
+ * (both halves come out). Every listed entry counts, also one whose value is 0.
+ */
 bool io_mtx_read(const char *path, io_pattern *out, io_error *error);
 bool io_mtx_parse(const char *name, const void *bytes, size_t size, io_pattern *out, io_error *error);
 
@@ -74,9 +77,9 @@ bool io_file_read(const char *path, size_t limit, void **bytes, size_t *size, io
 
 /*
  * Writing: a temporary file beside `path`, renamed onto it at the end, so that neither an error nor Ctrl-C leaves a
- * half-written or a lost file. io_output_signals() makes SIGINT, SIGTERM and SIGHUP remove what is unfinished, then end
- * the process as the signal would. An existing file keeps its mode; /dev/stdout and other non-regular files are written
- * directly.
+ * half-written or a lost file. io_output_signals() makes SIGINT, SIGTERM, SIGHUP, SIGPIPE and SIGXFSZ remove what is
+ * unfinished, then end the process as the signal would; signals that are ignored stay so. An existing file keeps its
+ * mode, a link stays a link; /dev/stdout and other non-regular files are written directly. 64 may be open at once.
  */
 typedef struct io_output io_output;
 void io_output_signals(void);
@@ -91,9 +94,9 @@ void io_output_abort(io_output *output);
 
 /*
  * The layout as text: heads side by side or one under the other as `columns` allows, two block rows a line by
- * half-block characters (with `ascii` one a line, # and .), larger layouts reduced: a cell then shows whether any of
- * its blocks is stored, and the caption says how many blocks a cell stands for. Returns a malloc'ed string, or NULL
- * without memory.
+ * half-block characters (with `ascii` one a line, # and .). A layout of more rows or cols than `columns` is reduced: a
+ * character then stands for many blocks, how many the first line says, and its shade for the share of them that is
+ * stored (with `ascii` . : + * #). Returns a malloc'ed string, or NULL without memory.
  */
 char *io_picture_text(const bstk_layout *layout, int columns, bool ascii);
 

@@ -41,10 +41,11 @@ typedef struct io__npy_header {
 bool io__npy_header_parse(const char *name, const char *text, size_t size, io__npy_header *out, io_error *error);
 
 /*
- * Pictures: stored blocks of each cell of one row of cells, a cell being edge x edge blocks. counts has
- * ceil(cols/edge) entries; `row` counts cells.
+ * Pictures: the stored blocks of each cell in row `row` of the cells, a cell being height x width blocks. counts has
+ * ceil(cols / width) entries.
  */
-void io__count_cells(const bstk_layout *layout, int64_t head, int64_t row, int64_t edge, int64_t *counts);
+void io__count_cells(const bstk_layout *layout, int64_t head, int64_t row, int64_t height, int64_t width,
+                     int64_t *counts);
 
 static inline int64_t io__ceil_div(int64_t a, int64_t b) {
     return a / b + (a % b != 0);

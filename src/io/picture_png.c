@@ -14,7 +14,7 @@ enum {
     SIDE = 2000,      /* pixels at most, margins not counted */
     GOOD_SIDE = 1600, /* pixels that enlarged blocks fill at most */
     MARGIN = 12,
-    GAP = 16,        /* between heads */
+    MAX_GAP = 16,    /* between heads */
     MAX_PITCH = 32,  /* pixels a block */
     LINES_FROM = 5,  /* pitch from which blocks have light lines between them */
     MAX_HEADS = 256, /* on 16 x 16 places each still has 109 pixels */
@@ -22,7 +22,18 @@ enum {
 };
 
 /* Places in the palette. */
-enum { PAGE, FRAME, LINE, ABSENT, DIAGONAL, PARTIAL, STORED, SHADE_0, COLOURS = SHADE_0 + SHADES };
+enum {
+    PAGE,
+    FRAME,
+    LINE,
+    ABSENT,
+    ABSENT_DIAGONAL,
+    PARTIAL,
+    STORED,
+    STORED_DIAGONAL,
+    SHADE_0,
+    COLOURS = SHADE_0 + SHADES
+};
 
 static const png_byte fixed_colours[SHADE_0][3] = {
     {255, 255, 255}, /* page */
@@ -32,13 +43,14 @@ static const png_byte fixed_colours[SHADE_0][3] = {
     {208, 215, 225}, /* absent, on the diagonal */
     {133, 178, 226}, /* partly kept */
     {26, 82, 150},   /* stored */
+    {16, 60, 118},   /* stored, on the diagonal */
 };
 
 typedef struct picture {
     const bstk_layout *layout;
     int64_t heads, across, down; /* heads drawn, their places side by side and one under the other */
     int64_t rows, cols;          /* cells of a head */
-    int64_t edge, pitch;
+    int64_t edge, pitch, gap;
     int64_t width, height; /* pixels */
     png_byte *pixels;      /* [height, width] */
 } picture;
@@ -57,8 +69,10 @@ static void lay_out(picture *p) {
     const int64_t square = (int64_t)ceil(sqrt((double)p->heads * (double)rows / (double)cols) - 1e-9);
     p->across = smaller(larger(square, 1), larger(p->heads, 1));
     p->down = larger(io__ceil_div(p->heads, p->across), 1);
-    const int64_t gaps_x = GAP * (p->across - 1), gaps_y = GAP * (p->down - 1);
-    const int64_t room_x = larger((SIDE - gaps_x) / p->across, 1), room_y = larger((SIDE - gaps_y) / p->down, 1);
+    /* A head has a frame of one pixel; gaps take a quarter of a side at most. */
+    p->gap = larger(smaller(SIDE / 4 / larger(p->across, p->down), MAX_GAP), 1);
+    const int64_t gaps_x = p->gap * (p->across - 1), gaps_y = p->gap * (p->down - 1);
+    const int64_t room_x = (SIDE - gaps_x) / p->across - 2, room_y = (SIDE - gaps_y) / p->down - 2;
     p->edge = larger(io__ceil_div(cols, room_x), io__ceil_div(rows, room_y));
     p->rows = io__ceil_div(rows, p->edge);
     p->cols = io__ceil_div(cols, p->edge);
@@ -66,7 +80,6 @@ static void lay_out(picture *p) {
     if (p->edge == 1)
         p->pitch = smaller((GOOD_SIDE - gaps_x) / p->across / cols, (GOOD_SIDE - gaps_y) / p->down / rows);
     p->pitch = larger(smaller(p->pitch, MAX_PITCH), 1);
-    /* A frame of one pixel goes around each head. */
     p->width = 2 * MARGIN + gaps_x + p->across * (p->cols * p->pitch + 2);
     p->height = 2 * MARGIN + gaps_y + p->down * (p->rows * p->pitch + 2);
 }
@@ -97,14 +110,13 @@ static void draw_cell(const picture *p, int64_t x, int64_t y, png_byte colour) {
 static void draw_row(const picture *p, int64_t head, int64_t row, int64_t x, int64_t y, int64_t *counts) {
     const int64_t rows = bstk_layout_rows(p->layout), cols = bstk_layout_cols(p->layout);
     const int64_t height = smaller(p->edge, rows - row * p->edge);
-    io__count_cells(p->layout, head, row, p->edge, counts);
+    io__count_cells(p->layout, head, row, p->edge, p->edge, counts);
     for (int64_t col = 0; col < p->cols; col++) {
         const int64_t blocks = height * smaller(p->edge, cols - col * p->edge);
-        const png_byte none = row == col ? DIAGONAL : ABSENT;
-        draw_cell(p, x + col * p->pitch, y,
-                  counts[col] == 0 ? none
-                  : p->edge == 1   ? (png_byte)STORED
-                                   : shade(counts[col], blocks));
+        const bool diagonal = row == col;
+        const png_byte none = diagonal ? ABSENT_DIAGONAL : ABSENT, all = diagonal ? STORED_DIAGONAL : STORED;
+        const png_byte some = p->edge == 1 ? all : shade(counts[col], blocks);
+        draw_cell(p, x + col * p->pitch, y, counts[col] == 0 ? none : some);
     }
     if (p->edge > 1 || bstk_layout_partial_count(p->layout) == 0)
         return;
@@ -120,8 +132,8 @@ static void draw(const picture *p, int64_t *counts) {
         return;
     for (int64_t head = 0; head < p->heads; head++) {
         const int64_t head_width = p->cols * p->pitch + 2, head_height = p->rows * p->pitch + 2;
-        const int64_t x = MARGIN + head % p->across * (head_width + GAP);
-        const int64_t y = MARGIN + head / p->across * (head_height + GAP);
+        const int64_t x = MARGIN + head % p->across * (head_width + p->gap);
+        const int64_t y = MARGIN + head / p->across * (head_height + p->gap);
         fill(p, x, y, head_width, head_height, FRAME);
         for (int64_t row = 0; row < p->rows; row++)
             draw_row(p, head, row, x + 1, y + 1 + row * p->pitch, counts);
