@@ -190,8 +190,8 @@ BSTK_API BSTK_NODISCARD bstk_status bstk_layout_get_stats(const bstk_layout *lay
 /* ---- files ------------------------------------------------------------------------------------------------------ */
 
 /**
- * Saves the whole layout (shape, block, indexes, element masks) in bstk's own file format, docs/layouts.md. Written to a
- * temporary name beside `path` and renamed: an interrupted call leaves no half-written file.
+ * Saves the whole layout (shape, block, indexes, element masks) in bstk's own file format, docs/layouts.md. Written to
+ * a temporary name beside `path` and renamed: an interrupted call leaves no half-written file.
  */
 BSTK_API BSTK_NODISCARD bstk_status bstk_layout_save(const bstk_layout *layout, const char *path);
 

@@ -177,7 +177,7 @@ static range fixed_range(const bstk_layout_opts *o, int64_t pattern, int64_t n, 
     if (k > whole || n % o->window == 0)
         return (range){n, n};
     const int64_t begin = bstk__min(whole * o->window + place, n - o->global);
-    return (range){bstk__max(begin, 0), bstk__min(begin + o->global, n)};
+    return (range){begin, begin + o->global}; /* begins before 0 when global > n: cut where it is used */
 }
 
 static void prepare_fixed(builder *b, int64_t pattern) {

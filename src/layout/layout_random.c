@@ -61,11 +61,17 @@ void bstk__bernoulli_init(bstk__bernoulli *b, double density) {
         b->misses[t] = mul_high(b->misses[t - 1], b->misses[t - 1]);
 }
 
-/* Misses before the next hit: the largest g with (1 - density)^g > u for a uniform u, found bit by bit. */
+/* Misses before the next hit: the largest g with (1 - density)^g > u for a uniform u. Its highest bit is found by
+ * comparing, the others by one product each: short gaps, the many ones, are cheap. */
 static int64_t gap(const bstk__bernoulli *b, uint64_t u) {
-    uint64_t chance = UINT64_MAX; /* of `misses` misses in a row */
-    int64_t misses = 0;
-    for (int t = 31; t >= 0; t--) {
+    int t = 0;
+    while (t < 32 && b->misses[t] > u)
+        t++;
+    if (t == 0)
+        return 0;
+    uint64_t chance = b->misses[--t]; /* of `misses` misses in a row */
+    int64_t misses = (int64_t)1 << t;
+    while (--t >= 0) {
         const uint64_t next = mul_high(chance, b->misses[t]);
         if (next > u) {
             chance = next;

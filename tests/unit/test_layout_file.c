@@ -228,6 +228,22 @@ static void test_bad_fields(void **state) {
         assert_null(got);
         good[cases[k].at] = kept;
     }
+    free(good);
+    bstk_layout_release(layout);
+    memset(mask, 1, sizeof mask); /* 8 x 13: one block row, both blocks partly kept, five columns in the second */
+    mask[0] = mask[8] = 0;
+    const bstk_tensor ragged = bstk_tensor_make(mask, BSTK_U8, 2, (int64_t[]){8, 13});
+    ASSERT_OK(bstk_layout_from_dense_mask(NULL, &ragged, 8, &layout));
+    good = bytes_of(layout, &size);
+    assert_int_equal(size, 152);
+    good[128] = 0; /* the second partly kept block: number 1 becomes 0 */
+    ASSERT_FAILS(bstk_layout_parse(NULL, good, size, &got), BSTK_ERR_FORMAT,
+                 "layout: partly kept block 1 is number 0, expected 1 to 1");
+    good[128] = 1;
+    good[144 + 7] = 0x3f; /* a sixth column */
+    ASSERT_FAILS(bstk_layout_parse(NULL, good, size, &got), BSTK_ERR_FORMAT,
+                 "layout: the mask of block 1 keeps all, nothing or something past the edge");
+    assert_null(got);
     assert_int_equal(bstk_layout_parse(NULL, NULL, 8, &got), BSTK_ERR_INVALID);
     assert_int_equal(bstk_layout_parse(NULL, good, size, NULL), BSTK_ERR_INVALID);
     assert_int_equal(bstk_layout_parse(NULL, NULL, 0, &got), BSTK_ERR_FORMAT);
