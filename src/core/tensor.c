@@ -128,7 +128,8 @@ bstk_status bstk__check_same(const char *who, const char *name, const bstk_tenso
     bool same = planned->dtype == given->dtype && planned->ndim == given->ndim &&
                 planned->device.kind == given->device.kind && planned->device.index == given->device.index;
     for (int32_t axis = 0; same && axis < planned->ndim; axis++)
-        same = planned->shape[axis] == given->shape[axis] && planned->stride[axis] == given->stride[axis];
+        same = planned->shape[axis] == given->shape[axis] &&
+               (planned->shape[axis] <= 1 || planned->stride[axis] == given->stride[axis]); /* 1 is never walked */
     if (!same) {
         if (given->ndim < 0 || given->ndim > BSTK_MAX_NDIM)
             return bstk__fail(BSTK_ERR_MISMATCH, "%s: %s has %d axes, but the plan was made for %d", who, name,
@@ -154,7 +155,7 @@ static void range(const bstk_tensor *t, uintptr_t *first, uintptr_t *last) {
     }
     const int64_t size = (int64_t)bstk_dtype_size(t->dtype);
     *first = (uintptr_t)t->data + (uintptr_t)(low * size);
-    *last = (uintptr_t)t->data + (uintptr_t)((high + 1) * size);
+    *last = (uintptr_t)t->data + (uintptr_t)(high * size) + (uintptr_t)size; /* (high + 1) * size may not fit */
 }
 
 bool bstk__overlap(const bstk_tensor *x, const bstk_tensor *y) {

@@ -27,7 +27,8 @@ bstk_status bstk__check_float(const char *who, const char *name, bstk_dtype dtyp
 /* Output views: no axis of more than one element may have stride 0, as writes would fall onto each other. */
 bstk_status bstk__check_output(const char *who, const char *name, const bstk_tensor *t);
 
-/* Run-time tensor against the planned one: same type, axes, sizes and strides, and data there unless it is empty. */
+/* Run-time tensor against the planned one: same type, axes, sizes and strides (of axes longer than 1), and data there
+ * unless it is empty. */
 bstk_status bstk__check_same(const char *who, const char *name, const bstk_tensor *planned, const bstk_tensor *given);
 
 /* True when the two may share a byte: their address ranges are compared, so interleaved views count as overlapping. */

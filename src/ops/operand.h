@@ -22,6 +22,10 @@ bstk_status bstk__broadcast(const char *who, const char *name, const char *axis,
 /* Checks that an output has the size that the inputs give. */
 bstk_status bstk__check_size(const char *who, const char *name, const char *axis, int64_t got, int64_t need);
 
+/* lse [Z, H, M] beside values of type `values`: f64 beside f64, else f32; no stride 0. `view` has it on axes 1 to 3. */
+bstk_status bstk__check_lse(const char *who, const bstk_tensor *lse, const char *name, bstk_dtype values,
+                            const int64_t sizes[3], bstk__view *view);
+
 /* Elements of a view, as a double: for traffic figures only. */
 double bstk__view_elements(const bstk__view *view);
 

@@ -22,8 +22,9 @@ enum { MAX_HEAD_SIZE = 256, ALIGN = 64 };
 typedef struct attention_plan {
     bstk_plan base;
     bstk_tensor q, k, v, o, lse; /* descriptions; lse.ndim -1: none */
-    bstk_tensor scores;          /* packed, contiguous; its data lies in the scratch of a run */
-    size_t scores_bytes;         /* rounded up to ALIGN */
+    bstk__terms_spec spec;
+    bstk_tensor scores;  /* packed, contiguous; its data lies in the scratch of a run */
+    size_t scores_bytes; /* rounded up to ALIGN */
     double default_scale;
     bstk_plan *sdd, *softmax, *dsd;
 } attention_plan;
@@ -78,7 +79,7 @@ static bstk_status check_kv_batch(const char *name, int64_t got, int64_t need) {
     return got == 1 ? BSTK_OK : bstk__check_size(OP, name, "batch size", got, need);
 }
 
-static bstk_status check(const bstk_attention_desc *d, sizes *s) {
+static bstk_status check(const bstk_attention_desc *d, sizes *s, bstk__terms_spec *spec) {
     const bstk_layout *l = d->layout;
     const bstk_tensor *const tensors[] = {d->q, d->k, d->v, d->o};
     static const char *const names[] = {"q", "k", "v", "o"};
@@ -107,19 +108,12 @@ static bstk_status check(const bstk_attention_desc *d, sizes *s) {
     BSTK_TRY(bstk__check_output(OP, "o", d->o));
     /* The terms are checked here once, so that messages name attention; the softmax plan checks them again. */
     bstk__terms terms;
-    bstk__terms_spec spec;
     *s = (sizes){.batches = q->shape[0], .heads = q->shape[1]};
-    return bstk__terms_plan(OP, &d->terms, s->batches, s->heads, l->m, l->n, &terms, &spec);
-}
-
-static bstk_status check_lse(const bstk_attention_desc *d) {
-    if (d->lse == NULL)
-        return BSTK_OK;
-    const bstk_dtype need = d->q->dtype == BSTK_F64 ? BSTK_F64 : BSTK_F32;
-    if (d->lse->dtype != need)
-        return bstk__fail(BSTK_ERR_TYPE, "attention: lse is %s, expected %s beside q of %s",
-                          bstk_dtype_name(d->lse->dtype), bstk_dtype_name(need), bstk_dtype_name(d->q->dtype));
-    return BSTK_OK;
+    BSTK_TRY(bstk__terms_plan(OP, &d->terms, s->batches, s->heads, l->m, l->n, &terms, spec));
+    bstk__view lse;
+    return d->lse == NULL
+               ? BSTK_OK
+               : bstk__check_lse(OP, d->lse, "q", d->q->dtype, (const int64_t[]){s->batches, s->heads, l->m}, &lse);
 }
 
 /* Scores [Z, blocks of all heads, b, b]. */
@@ -184,14 +178,15 @@ static bstk_status finish(const bstk_attention_desc *d, const sizes *s, attentio
 }
 
 bstk_status bstk_attention_plan(bstk_context *ctx, const bstk_attention_desc *desc, bstk_plan **out) {
-    sizes s;
+    sizes s = {0, 0};
     BSTK_TRY(check_desc(desc, out));
-    BSTK_TRY(check(desc, &s));
-    BSTK_TRY(check_lse(desc));
+    bstk__terms_spec spec;
+    BSTK_TRY(check(desc, &s, &spec));
     bstk_plan *plan;
     BSTK_TRY(bstk__plan_new(ctx, desc->layout, OP, sizeof(attention_plan), &plan));
     plan->destroy = destroy;
     plan->schedule.imbalance = 1.0;
+    ((attention_plan *)plan)->spec = spec;
     const bstk_status status = finish(desc, &s, (attention_plan *)plan);
     if (status != BSTK_OK)
         bstk_plan_release(plan);
@@ -218,6 +213,8 @@ static bstk_status check_run(const attention_plan *plan, const bstk_tensor *q, c
     BSTK_TRY(bstk__check_same(OP, "k", &plan->k, k));
     BSTK_TRY(bstk__check_same(OP, "v", &plan->v, v));
     BSTK_TRY(bstk__check_same(OP, "o", &plan->o, o));
+    bstk__terms checked;
+    BSTK_TRY(bstk__terms_run(OP, &plan->spec, terms, plan->default_scale, &checked));
     BSTK_TRY(check_overlaps(terms, "o", o, inputs, names, 3));
     if (plan->lse.ndim < 0)
         return lse ? bstk__fail(BSTK_ERR_MISMATCH, "attention: lse is given, but the plan was made without it")
@@ -233,8 +230,6 @@ bstk_status bstk_attention_run(const bstk_plan *base, const bstk_tensor *q, cons
         return bstk__fail(BSTK_ERR_INVALID, "attention: plan is %s", base ? "for another op" : "NULL");
     const attention_plan *plan = (const attention_plan *)base;
     void *scratch;
-    if (terms == NULL || terms->struct_size != sizeof *terms)
-        return bstk__fail(BSTK_ERR_INVALID, "attention: terms is NULL or its struct_size is not %zu", sizeof *terms);
     BSTK_TRY(check_run(plan, q, k, v, terms, o, lse));
     BSTK_TRY(bstk__plan_scratch(base, OP, exec, &scratch));
     bstk_tensor scores = plan->scores;

@@ -146,11 +146,12 @@ static bstk_status check_spmm_shape(problem *p) {
     return bstk__check_size(p->who, "c", axis_name(d->trans_c, 1), extent(&p->c, d->trans_c, 1), p->n);
 }
 
-/* Heads that a packed operand has values for: 1 means shared by all. */
+/* Heads that a packed operand has values for: 1 means shared by all. Without a stored block it goes with any number,
+ * and C tells how many there are. */
 static int64_t packed_heads(const problem *p, const bstk__view *view) {
     if (p->layout->heads != 1)
         return p->layout->heads;
-    return p->layout->nnz ? view->shape[1] / p->layout->nnz : 1;
+    return p->layout->nnz ? view->shape[1] / p->layout->nnz : p->desc->mode == BSTK_SDD ? 1 : p->c.shape[1];
 }
 
 /* Heads of a dense operand must be 1, all, or for `grouped` a divisor of all. */

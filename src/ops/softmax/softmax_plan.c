@@ -45,16 +45,7 @@ static bstk_status check_lse(const bstk_softmax_desc *desc, int64_t batches, sof
     plan->lse.ndim = -1;
     if (desc->lse == NULL)
         return BSTK_OK;
-    /* [Z, H, M] read as the last three of four axes. */
-    BSTK_TRY(bstk__view_make(OP, "lse", desc->lse, 1, 3, &v));
-    const bstk_dtype need = desc->x->dtype == BSTK_F64 ? BSTK_F64 : BSTK_F32;
-    if (desc->lse->dtype != need)
-        return bstk__fail(BSTK_ERR_TYPE, "softmax: lse is %s, expected %s beside x of %s",
-                          bstk_dtype_name(desc->lse->dtype), bstk_dtype_name(need), bstk_dtype_name(desc->x->dtype));
-    BSTK_TRY(bstk__check_output(OP, "lse", desc->lse));
-    BSTK_TRY(bstk__check_size(OP, "lse", "batch size", v.shape[1], batches));
-    BSTK_TRY(bstk__check_size(OP, "lse", "heads", v.shape[2], g->heads));
-    BSTK_TRY(bstk__check_size(OP, "lse", "rows", v.shape[3], g->m));
+    BSTK_TRY(bstk__check_lse(OP, desc->lse, "x", desc->x->dtype, (const int64_t[]){batches, g->heads, g->m}, &v));
     plan->lse = *desc->lse;
     g->lse_z = v.stride[1];
     g->lse_h = v.stride[2];
