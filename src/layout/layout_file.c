@@ -183,7 +183,7 @@ static bstk_status parse_blocks(const char *name, const parts *p, bstk_layout *l
 }
 
 static bstk_status parse(bstk_context *ctx, const char *name, const uint8_t *bytes, uint64_t size, bstk_layout **out) {
-    parts p;
+    parts p = {0};
     bstk_layout *layout;
     BSTK_TRY(parse_parts(name, bytes, size, &p));
     BSTK_TRY(bstk__layout_new(ctx, name, p.heads, p.rows, p.cols, (int32_t)p.block, p.shape, &layout));

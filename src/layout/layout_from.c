@@ -215,9 +215,9 @@ static bstk_status from_grid(bstk_context *ctx, grid *g, int32_t block, const in
 /* ---- masks ------------------------------------------------------------------------------------------------------ */
 
 static bstk_status open_mask(const bstk_tensor *mask, bstk_layout **out, grid *g) {
-    if (out == NULL)
-        return bstk__fail(BSTK_ERR_INVALID, "layout: out is NULL");
-    if (mask && mask->ndim == 4)
+    if (mask == NULL || out == NULL)
+        return bstk__fail(BSTK_ERR_INVALID, "layout: %s is NULL", mask ? "out" : "mask");
+    if (mask->ndim == 4)
         return bstk__fail(BSTK_ERR_INVALID, "layout: mask has 4 axes, expected 2 or 3: a layout has heads, but is "
                                             "shared by the whole batch");
     BSTK_TRY(bstk__view_make("layout", "mask", mask, 2, 3, &g->view));
@@ -370,24 +370,24 @@ bstk_status bstk_layout_from_indices(bstk_context *ctx, const bstk_layout_indice
 
     ctx = bstk__context_resolve(ctx);
     int64_t *ptr = bstk__alloc(ctx, lines + 1, sizeof *ptr), *col = bstk__alloc(ctx, x->count, sizeof *col);
-    bstk_status status = BSTK_OK;
-    if (ptr == NULL || col == NULL)
-        status = bstk__fail(BSTK_ERR_NOMEM, "layout: out of memory (%lld entries in %lld rows)", (long long)x->count,
-                            (long long)lines);
-    if (status == BSTK_OK) {
-        if (x->row_ptr) {
+    bstk_status status;
+    if (ptr && col) {
+        if (x->row_ptr == NULL) {
+            place_entries(x, &g, ptr, col);
+        } else {
             memcpy(ptr, x->row_ptr, (size_t)(lines + 1) * sizeof *ptr);
             if (x->count > 0)
                 memcpy(col, x->col, (size_t)x->count * sizeof *col);
-        } else {
-            place_entries(x, &g, ptr, col);
         }
+        g.ptr = ptr;
+        g.col = col;
         status = sort_lines(&g, ptr, col);
+        if (status == BSTK_OK)
+            status = from_grid(ctx, &g, block, shape, out);
+    } else {
+        status = bstk__fail(BSTK_ERR_NOMEM, "layout: out of memory (%lld entries in %lld rows)", (long long)x->count,
+                            (long long)lines);
     }
-    g.ptr = ptr;
-    g.col = col;
-    if (status == BSTK_OK)
-        status = from_grid(ctx, &g, block, shape, out);
     bstk__free(ctx, ptr);
     bstk__free(ctx, col);
     return status;
