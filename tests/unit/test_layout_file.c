@@ -13,7 +13,7 @@
 static char folder[64];
 
 static const char *path_of(const char *name) {
-    static char path[128];
+    static char path[sizeof folder + 258]; /* a folder, a slash, a name of at most 255 */
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
