@@ -270,7 +270,7 @@ static void assert_file(const char *path, const char *text) {
 }
 
 static void assert_message(const char *path, const char *rest) {
-    char text[256];
+    char text[512];
     snprintf(text, sizeof text, "%s: %s", path, rest);
     assert_string_equal(bstk_last_error(), text);
 }
