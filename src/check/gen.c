@@ -242,6 +242,11 @@ int64_t gen_offset(const bstk_tensor *t, int64_t linear) {
     return offset;
 }
 
+/* Offset of element i, given that of element i - 1: one addition inside a row, since this runs for every element. */
+static int64_t next_offset(const bstk_tensor *t, int64_t i, int64_t previous) {
+    return i % t->shape[t->ndim - 1] == 0 ? gen_offset(t, i) : previous + t->stride[t->ndim - 1];
+}
+
 static double special_value(bstk_dtype dtype, uint64_t seed, uint64_t index) {
     static const double tiny[] = {
         [BSTK_F64] = 0x1p-1074, [BSTK_F32] = 0x1p-149, [BSTK_F16] = 0x1p-24, [BSTK_BF16] = 0x1p-133};
@@ -258,8 +263,10 @@ static double special_value(bstk_dtype dtype, uint64_t seed, uint64_t index) {
 
 void gen_fill(const bstk_tensor *t, gen_values values, uint64_t seed) {
     const int64_t count = gen_count(t);
+    int64_t offset = 0;
     for (int64_t i = 0; i < count; ++i) {
         const uint64_t index = (uint64_t)i;
+        offset = next_offset(t, i, offset);
         double value = 0;
         switch (values) {
         case GEN_UNIFORM:
@@ -277,15 +284,18 @@ void gen_fill(const bstk_tensor *t, gen_values values, uint64_t seed) {
         case GEN_ZEROS:
             break;
         }
-        gen_store(t->dtype, t->data, gen_offset(t, i), value);
+        gen_store(t->dtype, t->data, offset, value);
     }
 }
 
 double *gen_doubles(const bstk_tensor *t) {
     const int64_t count = gen_count(t);
     double *values = malloc((size_t)(count + 1) * sizeof *values);
-    for (int64_t i = 0; values != NULL && i < count; ++i)
-        values[i] = gen_load(t->dtype, t->data, gen_offset(t, i));
+    int64_t offset = 0;
+    for (int64_t i = 0; values != NULL && i < count; ++i) {
+        offset = next_offset(t, i, offset);
+        values[i] = gen_load(t->dtype, t->data, offset);
+    }
     return values;
 }
 
@@ -310,9 +320,10 @@ bool gen_gaps_unchanged(const gen_array *array, const unsigned char *snapshot) {
     memcpy(copy, snapshot, array->bytes);
     const size_t item = bstk_dtype_size(array->t.dtype);
     const int64_t count = gen_count(&array->t);
+    int64_t offset = 0;
     for (int64_t i = 0; i < count; ++i) {
-        const ptrdiff_t at = (const unsigned char *)array->t.data - array->memory +
-                             (ptrdiff_t)gen_offset(&array->t, i) * (ptrdiff_t)item;
+        offset = next_offset(&array->t, i, offset);
+        const ptrdiff_t at = (const unsigned char *)array->t.data - array->memory + (ptrdiff_t)offset * (ptrdiff_t)item;
         memcpy(copy + at, array->memory + at, item);
     }
     const bool same = memcmp(copy, array->memory, array->bytes) == 0;
