@@ -264,7 +264,7 @@ static void assert_file(const char *path, const char *text) {
     char got[32] = {0};
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    fread(got, 1, sizeof got - 1, file);
+    assert_true(fread(got, 1, sizeof got - 1, file) > 0);
     fclose(file);
     assert_string_equal(got, text);
 }
