@@ -79,6 +79,7 @@ typedef struct source {
 
 /* Takes `size` bytes, fewer at the end: then *got is smaller. */
 static bool take(source *s, void *bytes, size_t size, size_t *got, io_error *error) {
+    *got = 0;
     if (s->memory) {
         *got = size < (uint64_t)s->left ? size : (size_t)s->left;
         memcpy(bytes, s->memory, *got);
