@@ -7,6 +7,7 @@
 #include <bstk/convert.h>
 #include <bstk/layout.h>
 #include <bstk/matmul.h>
+#include <bstk/norm.h>
 #include <bstk/plan.h>
 #include <bstk/softmax.h>
 #include <bstk/status.h>

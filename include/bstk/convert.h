@@ -13,6 +13,7 @@ typedef enum bstk_convert_direction { BSTK_PACK = 1, BSTK_UNPACK = 2 } bstk_conv
 /*
  * pack:   y[z, n, p, q] = x[z, h, i*b + p, j*b + q] for each stored block n = (h, i, j); 0 past a ragged edge
  * unpack: the other way; 0 where no block is stored
+ * Each is the other's gradient: d_x of pack is unpack of d_y, d_x of unpack is pack of d_y.
  * Values are copied bit for bit. A layout of one head serves x of any number of heads: [Z, H*nnz, b, b].
  */
 typedef struct bstk_convert_desc {

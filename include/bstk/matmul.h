@@ -66,6 +66,45 @@ BSTK_API BSTK_NODISCARD bstk_status bstk_matmul_run(const bstk_plan *plan, doubl
 BSTK_API BSTK_NODISCARD bstk_status bstk_matmul(bstk_context *ctx, const bstk_matmul_desc *desc, double alpha,
                                                 double beta);
 
+/* ---- gradient ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * With G the gradient of C, each a product of the same three modes:
+ *     d_A = alpha * G op(B)^T (as A is stored), mode of letters 2,1,3;  d_B = alpha * op(A)^T G, mode of letters 3,2,1
+ * so that of sdd: d_A = dsd(G, B), d_B = dds(A, G); of dsd: d_A = sdd(G, B), d_B = dsd(A, G); of dds: d_A = dds(G, B),
+ * d_B = sdd(A, G). An operand that was shared by batches or heads gets the sum over them. The gradient of the packed
+ * one exists at its stored blocks only, in their order.
+ */
+typedef struct bstk_matmul_grad_desc {
+    size_t struct_size;       /* set by BSTK_MATMUL_GRAD_DESC_INIT */
+    bstk_matmul_desc forward; /* mode, flags, layout, a and b as in the forward; c and kernel are not looked at */
+    const bstk_tensor *d_c;   /* as the forward's c, any strides, also 0 */
+    const bstk_tensor *d_a;   /* NULL: not wanted; else as a, and b's data is read */
+    const bstk_tensor *d_b;   /* NULL: not wanted; else as b, and a's data is read */
+} bstk_matmul_grad_desc;
+
+/* clang-format off */
+#define BSTK_MATMUL_GRAD_DESC_INIT { sizeof(bstk_matmul_grad_desc), BSTK_MATMUL_DESC_INIT, 0, 0, 0 }
+/* clang-format on */
+
+/** Plans the gradients of a product. Errors, threads, allocation: as bstk_matmul_plan. */
+BSTK_API BSTK_NODISCARD bstk_status bstk_matmul_grad_plan(bstk_context *ctx, const bstk_matmul_grad_desc *desc,
+                                                          bstk_plan **out);
+
+/**
+ * Runs planned gradients, on the data of `desc`, whose tensors have the planned descriptions.
+ *
+ * @param alpha  that of the forward
+ * @return as bstk_matmul_run
+ * Threads: any number on one plan, with a scratch and outputs each.  Allocates: no.
+ */
+BSTK_API BSTK_NODISCARD bstk_status bstk_matmul_grad_run(const bstk_plan *plan, const bstk_matmul_grad_desc *desc,
+                                                         double alpha, const bstk_exec *exec);
+
+/** Plans, runs and drops the plan. */
+BSTK_API BSTK_NODISCARD bstk_status bstk_matmul_grad(bstk_context *ctx, const bstk_matmul_grad_desc *desc,
+                                                     double alpha);
+
 BSTK_END_DECLS
 
 #endif
