@@ -241,7 +241,7 @@ bstk_status bstk_attention_run(const bstk_plan *base, const bstk_tensor *q, cons
     if (terms->scale != terms->scale) /* NaN: BSTK_SCALE_DEFAULT */
         scaled.scale = plan->default_scale;
     BSTK_TRY(bstk_matmul_run(plan->sdd, 1, q, k, 0, &scores, &part));
-    BSTK_TRY(bstk_softmax_run(plan->softmax, &scores, &scaled, &scores, lse, &part));
+    BSTK_TRY(bstk_softmax_run(plan->softmax, &scores, &scaled, &scores, lse, NULL, &part));
     return bstk_matmul_run(plan->dsd, 1, &scores, v, 0, o, &part);
 }
 

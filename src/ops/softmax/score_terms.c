@@ -4,7 +4,39 @@
 #include "core/checked.h"
 #include "core/error.h"
 
-/* Which values a term may have, and whether nonzero keeps. */
+enum { RPE, REL, KEY_PADDING, ATTN, SLOPES, SINKS, Q_DOCUMENTS, K_DOCUMENTS, CU_Q, CU_K, TERMS };
+
+static const char *const names[TERMS] = {"rpe",   "rel_logits",  "key_padding_mask", "attn_mask",    "alibi_slopes",
+                                         "sinks", "q_documents", "k_documents",      "cu_seqlens_q", "cu_seqlens_k"};
+
+/* What each term may look like: for messages. */
+static const char *const shapes[TERMS] = {
+    "[M, N], [H, M, N], [Z, H, M, N], where Z, H and M may be 1",
+    "[M, E], [H, M, E], [Z, H, M, E], where Z, H and M may be 1",
+    "[N], [Z, N], [1, N]",
+    "[M, N], [Z, M, N], [Z, H, M, N], where Z, H and M may be 1",
+    "[H], [Z, H], where Z and H may be 1",
+    "[H]",
+    "[M], [Z, M], [1, M]",
+    "[N], [Z, N], [1, N]",
+    "[S + 1]",
+    "[S + 1]",
+};
+
+static const bstk_tensor *tensor_of(const bstk_score_terms *t, int i) {
+    const bstk_tensor *const all[TERMS] = {t->rpe,          t->rel_logits,  t->key_padding_mask, t->attn_mask,
+                                           t->alibi_slopes, t->sinks,       t->q_documents,      t->k_documents,
+                                           t->cu_seqlens_q, t->cu_seqlens_k};
+    return all[i];
+}
+
+static bstk__term *term_of(bstk__terms *t, int i) {
+    bstk__term *const all[TERMS] = {&t->rpe,   &t->rel,         &t->key_padding, &t->attn,         &t->slopes,
+                                    &t->sinks, &t->q_documents, &t->k_documents, &t->cu_seqlens_q, &t->cu_seqlens_k};
+    return all[i];
+}
+
+/* Which values a mask may have, and whether nonzero keeps. */
 static bstk_status read_mode(const char *who, const char *name, bstk_dtype dtype, bstk_mask_mode mode, int32_t *keeps) {
     if (mode != BSTK_MASK_AUTO && mode != BSTK_MASK_ADD && mode != BSTK_MASK_MUL)
         return bstk__fail(BSTK_ERR_INVALID, "%s: mode of %s is %d, expected auto, add or mul", who, name, (int)mode);
@@ -18,124 +50,199 @@ static bstk_status read_mode(const char *who, const char *name, bstk_dtype dtype
     return BSTK_OK;
 }
 
-static bstk_status check_axis(const char *who, const char *name, const char *axis, int64_t got, int64_t need,
-                              bool broadcast, const char *accepted) {
-    if (got == need || (broadcast && got == 1))
+static bstk_status check_integer(const char *who, const char *name, bstk_dtype dtype) {
+    if (dtype == BSTK_I32 || dtype == BSTK_I64)
         return BSTK_OK;
-    return bstk__fail(BSTK_ERR_INVALID, "%s: %s has %s %lld, expected %lld; accepted shapes: %s", who, name, axis,
-                      (long long)got, (long long)need, accepted);
+    return bstk__fail(BSTK_ERR_TYPE, "%s: %s is %s, expected int32 or int64", who, name, bstk_dtype_name(dtype));
 }
 
-/* Reads one optional term [Z|1, H|1, rows|1, cols]; `three_is_batch`: its 3-axis form is [Z, rows, cols]. */
-static bstk_status plan_term(const char *who, const char *name, const bstk_tensor *t, const char *accepted,
-                             const int64_t need[4], bool three_is_batch, bstk__term *term, bstk_tensor *spec) {
-    *term = (bstk__term){.data = NULL};
-    spec->ndim = -1;
-    if (t == NULL)
+static bstk_status check_axis(const char *who, int i, const char *axis, int64_t got, int64_t need, bool broadcast) {
+    if (got == need || (broadcast && got == 1))
         return BSTK_OK;
+    return bstk__fail(BSTK_ERR_INVALID, "%s: %s has %s %lld, expected %lld; accepted shapes: %s", who, names[i], axis,
+                      (long long)got, (long long)need, shapes[i]);
+}
+
+/* rpe, rel_logits and attn_mask: [Z|1, H|1, M|1, N or E]. */
+static bstk_status plan_matrix(const char *who, int i, const bstk_tensor *t, const int64_t need[4], bstk__term *term) {
     bstk__view v;
-    BSTK_TRY(bstk__view_make(who, name, t, 2, 4, &v));
-    if (three_is_batch && t->ndim == 3) {
+    BSTK_TRY(bstk__view_make(who, names[i], t, 2, 4, &v));
+    if (i == ATTN && t->ndim == 3) { /* [Z, M, N]; of the others [H, M, N] */
         v.shape[0] = v.shape[1];
         v.stride[0] = v.stride[1];
         v.shape[1] = 1;
         v.stride[1] = 0;
     }
-    BSTK_TRY(check_axis(who, name, "batch size", v.shape[0], need[0], true, accepted));
-    BSTK_TRY(check_axis(who, name, "heads", v.shape[1], need[1], true, accepted));
-    BSTK_TRY(check_axis(who, name, "rows", v.shape[2], need[2], true, accepted));
-    if (need[3] >= 0) /* rel_logits: any extent */
-        BSTK_TRY(check_axis(who, name, "columns", v.shape[3], need[3], false, accepted));
-    *spec = *t;
+    BSTK_TRY(check_axis(who, i, "batch size", v.shape[0], need[0], true));
+    BSTK_TRY(check_axis(who, i, "heads", v.shape[1], need[1], true));
+    BSTK_TRY(check_axis(who, i, "rows", v.shape[2], need[2], true));
+    if (i != REL) /* rel_logits: any extent */
+        BSTK_TRY(check_axis(who, i, "columns", v.shape[3], need[3], false));
+    if (i != ATTN)
+        BSTK_TRY(bstk__check_float(who, names[i], t->dtype));
     *term = (bstk__term){.dtype = t->dtype, .z = v.stride[0], .h = v.stride[1], .row = v.stride[2], .col = v.stride[3]};
     return BSTK_OK;
 }
 
-static bstk_status plan_key_padding(const char *who, const bstk_score_terms *given, int64_t batches, int64_t n,
-                                    bstk__terms *terms, bstk_tensor *spec) {
-    static const char name[] = "key_padding_mask", accepted[] = "[N], [Z, N], [1, N]";
-    const bstk_tensor *t = given->key_padding_mask;
-    terms->key_padding = (bstk__term){.data = NULL};
-    spec->ndim = -1;
-    if (t == NULL)
-        return BSTK_OK;
+/* The others: [Z|1, size] or [size]; `along` names the last axis. */
+static bstk_status plan_vector(const char *who, int i, const bstk_tensor *t, const char *along, int64_t batches,
+                               int64_t size, bool broadcast, bstk__term *term) {
     bstk__view v;
-    BSTK_TRY(bstk__view_make(who, name, t, 1, 2, &v));
-    BSTK_TRY(check_axis(who, name, "batch size", v.shape[2], batches, true, accepted));
-    BSTK_TRY(check_axis(who, name, "columns", v.shape[3], n, false, accepted));
-    *spec = *t;
-    terms->key_padding = (bstk__term){.dtype = t->dtype, .z = v.stride[2], .col = v.stride[3]};
-    return read_mode(who, name, t->dtype, given->key_padding_mode, &terms->key_padding.keeps);
+    BSTK_TRY(bstk__view_make(who, names[i], t, 1, i == SINKS || i >= CU_Q ? 1 : 2, &v));
+    BSTK_TRY(check_axis(who, i, "batch size", v.shape[2], batches, true));
+    BSTK_TRY(check_axis(who, i, along, v.shape[3], size, broadcast));
+    if (i == SLOPES || i == SINKS)
+        BSTK_TRY(bstk__check_float(who, names[i], t->dtype));
+    if (i >= Q_DOCUMENTS)
+        BSTK_TRY(check_integer(who, names[i], t->dtype));
+    const bool by_head = i == SLOPES || i == SINKS;
+    *term = (bstk__term){
+        .dtype = t->dtype, .z = v.stride[2], .h = by_head ? v.stride[3] : 0, .col = by_head ? 0 : v.stride[3]};
+    return BSTK_OK;
 }
 
-static bstk_status check_given(const char *who, const bstk_score_terms *given) {
+static bstk_status check_numbers(const char *who, const bstk_score_terms *given) {
     if (given == NULL)
         return bstk__fail(BSTK_ERR_INVALID, "%s: terms is NULL", who);
     if (given->struct_size != sizeof *given)
         return bstk__fail(BSTK_ERR_INVALID, "%s: terms.struct_size is %zu, expected %zu (BSTK_SCORE_TERMS_INIT)", who,
                           given->struct_size, sizeof *given);
+    if (!(given->softcap >= 0) || given->softcap > 1e30)
+        return bstk__fail(BSTK_ERR_INVALID, "%s: softcap is %g, expected 0 (none) or a positive number", who,
+                          given->softcap);
+    if (!(given->dropout >= 0 && given->dropout <= 1))
+        return bstk__fail(BSTK_ERR_INVALID, "%s: dropout is %g, expected 0 to 1", who, given->dropout);
+    if (given->window_left < -1 || given->window_right < -1)
+        return bstk__fail(BSTK_ERR_INVALID, "%s: window_%s is %lld, expected 0 or more, or -1 for no limit", who,
+                          given->window_left < -1 ? "left" : "right",
+                          (long long)(given->window_left < -1 ? given->window_left : given->window_right));
+    if ((given->q_documents == NULL) != (given->k_documents == NULL))
+        return bstk__fail(BSTK_ERR_INVALID, "%s: q_documents and k_documents must be given together, or neither", who);
+    if ((given->cu_seqlens_q == NULL) != (given->cu_seqlens_k == NULL))
+        return bstk__fail(BSTK_ERR_INVALID, "%s: cu_seqlens_q and cu_seqlens_k must be given together, or neither",
+                          who);
     return BSTK_OK;
+}
+
+static bstk_status plan_tensors(const char *who, const bstk_score_terms *given, int64_t batches, bstk__terms *terms) {
+    const int64_t need[4] = {batches, terms->heads, terms->m, terms->n};
+    const bstk_tensor *cu_q = given->cu_seqlens_q;
+    if (cu_q && (cu_q->ndim != 1 || cu_q->shape[0] < 1))
+        return bstk__fail(BSTK_ERR_INVALID, "%s: cu_seqlens_q has %d axes, expected one, of S + 1 elements", who,
+                          (int)cu_q->ndim);
+    const int64_t entries = cu_q ? cu_q->shape[0] : 0;
+    terms->sequences = entries - 1;
+    for (int i = 0; i < TERMS; i++) {
+        const bstk_tensor *t = tensor_of(given, i);
+        bstk__term *term = term_of(terms, i);
+        if (t == NULL)
+            continue;
+        if (i == RPE || i == REL || i == ATTN)
+            BSTK_TRY(plan_matrix(who, i, t, need, term));
+        else if (i == SLOPES || i == SINKS)
+            BSTK_TRY(plan_vector(who, i, t, "heads", i == SINKS ? 1 : batches, terms->heads, i == SLOPES, term));
+        else if (i >= CU_Q)
+            BSTK_TRY(plan_vector(who, i, t, "elements", 1, entries, false, term));
+        else
+            BSTK_TRY(plan_vector(who, i, t, i == Q_DOCUMENTS ? "rows" : "columns", batches,
+                                 i == Q_DOCUMENTS ? terms->m : terms->n, false, term));
+    }
+    if (given->rel_logits)
+        terms->rel_extent = given->rel_logits->shape[given->rel_logits->ndim - 1];
+    if (given->key_padding_mask)
+        BSTK_TRY(read_mode(who, names[KEY_PADDING], given->key_padding_mask->dtype, given->key_padding_mode,
+                           &terms->key_padding.keeps));
+    return given->attn_mask ? read_mode(who, names[ATTN], given->attn_mask->dtype, given->attn_mode, &terms->attn.keeps)
+                            : BSTK_OK;
 }
 
 bstk_status bstk__terms_plan(const char *who, const bstk_score_terms *given, int64_t batches, int64_t heads, int64_t m,
                              int64_t n, bstk__terms *terms, bstk__terms_spec *spec) {
-    static const char full[] = "[M, N], [H, M, N], [Z, H, M, N], where Z, H and M may be 1";
-    static const char rel[] = "[M, E], [H, M, E], [Z, H, M, E], where Z, H and M may be 1";
-    static const char attn[] = "[M, N], [Z, M, N], [Z, H, M, N], where Z, H and M may be 1";
-    const int64_t need[4] = {batches, heads, m, n}, need_rel[4] = {batches, heads, m, -1};
-    BSTK_TRY(check_given(who, given));
-    /* Beyond the matrix all offsets are alike; cut there, sums of indices cannot overflow. */
-    const int64_t offset = bstk__max(-m, bstk__min(n, given->causal_offset));
-    *terms = (bstk__terms){.causal = given->causal != 0, .causal_offset = offset, .scale = given->scale};
-    spec->causal = terms->causal;
-    spec->causal_offset = given->causal_offset;
-    BSTK_TRY(plan_term(who, "rpe", given->rpe, full, need, false, &terms->rpe, &spec->rpe));
-    if (given->rpe)
-        BSTK_TRY(bstk__check_float(who, "rpe", given->rpe->dtype));
-    BSTK_TRY(plan_term(who, "rel_logits", given->rel_logits, rel, need_rel, false, &terms->rel, &spec->rel_logits));
-    if (given->rel_logits) {
-        BSTK_TRY(bstk__check_float(who, "rel_logits", given->rel_logits->dtype));
-        terms->rel_extent = given->rel_logits->shape[given->rel_logits->ndim - 1];
+    BSTK_TRY(check_numbers(who, given));
+    /* Beyond the matrix all offsets and windows are alike; cut there, sums of indices cannot overflow. */
+    const int64_t reach = m + n;
+    *terms = (bstk__terms){.m = m,
+                           .n = n,
+                           .heads = heads,
+                           .causal = given->causal != 0,
+                           .bottom_right = given->bottom_right != 0,
+                           .causal_offset = bstk__max(-reach, bstk__min(reach, given->causal_offset)),
+                           .window_left = bstk__min(3 * reach, given->window_left),
+                           .window_right = bstk__min(3 * reach, given->window_right)};
+    *spec = (bstk__terms_spec){.causal = terms->causal,
+                               .bottom_right = terms->bottom_right,
+                               .causal_offset = given->causal_offset,
+                               .window_left = given->window_left,
+                               .window_right = given->window_right,
+                               .has_softcap = given->softcap > 0,
+                               .has_dropout = given->dropout > 0};
+    for (int i = 0; i < TERMS; i++) {
+        const bstk_tensor *t = tensor_of(given, i);
+        spec->tensors[i].ndim = -1;
+        if (t)
+            spec->tensors[i] = *t;
     }
-    BSTK_TRY(plan_key_padding(who, given, batches, n, terms, &spec->key_padding_mask));
-    BSTK_TRY(plan_term(who, "attn_mask", given->attn_mask, attn, need, true, &terms->attn, &spec->attn_mask));
-    return given->attn_mask ? read_mode(who, "attn_mask", given->attn_mask->dtype, given->attn_mode, &terms->attn.keeps)
-                            : BSTK_OK;
+    return plan_tensors(who, given, batches, terms);
 }
 
-static bstk_status run_term(const char *who, const char *name, const bstk_tensor *spec, const bstk_tensor *given,
-                            bstk__term *term) {
-    if (spec->ndim < 0 || given == NULL) {
-        if ((spec->ndim < 0) == (given == NULL))
-            return BSTK_OK;
-        return bstk__fail(BSTK_ERR_MISMATCH, "%s: %s is %s, but the plan was made %s it", who, name,
-                          given ? "given" : "NULL", given ? "without" : "with");
+/* The sequences must cover all rows and all columns, in order. */
+static bstk_status check_sequences(const char *who, int i, const bstk__term *cu, int64_t sequences, int64_t size) {
+    int64_t before = 0;
+    for (int64_t s = 0; s <= sequences; s++) {
+        const int64_t value = bstk__term_integer(cu, s * cu->col);
+        if (value < before || (s == 0 && value != 0) || value > size)
+            return bstk__fail(BSTK_ERR_INVALID, "%s: %s[%lld] is %lld, expected %s", who, names[i], (long long)s,
+                              (long long)value, s == 0 ? "0" : "values that rise to the number of tokens");
+        before = value;
     }
-    BSTK_TRY(bstk__check_same(who, name, spec, given));
-    term->data = given->data;
+    if (before != size)
+        return bstk__fail(BSTK_ERR_INVALID, "%s: %s ends with %lld, expected %lld, the number of tokens", who, names[i],
+                          (long long)before, (long long)size);
     return BSTK_OK;
 }
 
 bstk_status bstk__terms_run(const char *who, const bstk__terms_spec *spec, const bstk_score_terms *given,
                             double default_scale, bstk__terms *terms) {
-    BSTK_TRY(check_given(who, given));
-    if ((given->causal != 0) != spec->causal || given->causal_offset != spec->causal_offset)
+    BSTK_TRY(check_numbers(who, given));
+    if ((given->causal != 0) != spec->causal || given->causal_offset != spec->causal_offset ||
+        (given->bottom_right != 0) != spec->bottom_right || given->window_left != spec->window_left ||
+        given->window_right != spec->window_right)
         return bstk__fail(
-            BSTK_ERR_MISMATCH, "%s: causal is %d with offset %lld, but the plan was made for %d with %lld", who,
-            (int)given->causal, (long long)given->causal_offset, (int)spec->causal, (long long)spec->causal_offset);
+            BSTK_ERR_MISMATCH,
+            "%s: causal %d, causal_offset %lld, bottom_right %d, window %lld to %lld are not those of the plan", who,
+            (int)given->causal, (long long)given->causal_offset, (int)given->bottom_right,
+            (long long)given->window_left, (long long)given->window_right);
+    if ((given->softcap > 0) != spec->has_softcap || (given->dropout > 0 && !spec->has_dropout))
+        return bstk__fail(BSTK_ERR_MISMATCH, "%s: softcap is %g and dropout %g, but the plan was made %s", who,
+                          given->softcap, given->dropout,
+                          (given->softcap > 0) != spec->has_softcap
+                              ? (spec->has_softcap ? "with a softcap" : "without a softcap")
+                              : "without dropout");
     terms->scale = given->scale != given->scale ? default_scale : given->scale; /* NaN: BSTK_SCALE_DEFAULT */
-    BSTK_TRY(run_term(who, "rpe", &spec->rpe, given->rpe, &terms->rpe));
-    BSTK_TRY(run_term(who, "rel_logits", &spec->rel_logits, given->rel_logits, &terms->rel));
-    BSTK_TRY(run_term(who, "key_padding_mask", &spec->key_padding_mask, given->key_padding_mask, &terms->key_padding));
-    return run_term(who, "attn_mask", &spec->attn_mask, given->attn_mask, &terms->attn);
+    terms->softcap = given->softcap;
+    terms->dropout = given->dropout;
+    terms->dropout_seed = given->dropout_seed;
+    terms->dropout_offset = given->dropout_offset;
+    for (int i = 0; i < TERMS; i++) {
+        const bstk_tensor *t = tensor_of(given, i);
+        if ((spec->tensors[i].ndim < 0) != (t == NULL))
+            return bstk__fail(BSTK_ERR_MISMATCH, "%s: %s is %s, but the plan was made %s it", who, names[i],
+                              t ? "given" : "NULL", t ? "without" : "with");
+        if (t == NULL)
+            continue;
+        BSTK_TRY(bstk__check_same(who, names[i], &spec->tensors[i], t));
+        term_of(terms, i)->data = t->data;
+    }
+    if (given->cu_seqlens_q == NULL)
+        return BSTK_OK;
+    BSTK_TRY(check_sequences(who, CU_Q, &terms->cu_seqlens_q, terms->sequences, terms->m));
+    return check_sequences(who, CU_K, &terms->cu_seqlens_k, terms->sequences, terms->n);
 }
 
 bstk_status bstk__terms_check_overlap(const char *who, const char *name, const bstk_tensor *out,
                                       const bstk_score_terms *given) {
-    const bstk_tensor *const tensors[] = {given->rpe, given->rel_logits, given->key_padding_mask, given->attn_mask};
-    static const char *const names[] = {"rpe", "rel_logits", "key_padding_mask", "attn_mask"};
-    for (int i = 0; i < 4; i++)
-        if (tensors[i] && bstk__overlap(out, tensors[i]))
+    for (int i = 0; i < TERMS; i++)
+        if (tensor_of(given, i) && bstk__overlap(out, tensor_of(given, i)))
             return bstk__fail(BSTK_ERR_INVALID, "%s: %s overlaps %s", who, name, names[i]);
     return BSTK_OK;
 }

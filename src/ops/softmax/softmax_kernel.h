@@ -23,8 +23,8 @@ typedef struct bstk__softmax_values {
 
 /* Unit u: part u % parts (8 element rows) of block row u / parts % lines, of repeat u / (parts * lines). */
 typedef struct bstk__softmax_args {
-    bstk__softmax_values x, y;
-    void *lse; /* NULL, or [Z, heads, M] with the strides below */
+    bstk__softmax_values x, y, saved; /* saved.data NULL, or y before dropout */
+    void *lse;                        /* NULL, or [Z, heads, M] with the strides below */
     int64_t lse_z, lse_h, lse_row;
     bstk__terms terms;
     const int64_t *line_ptr; /* [lines + 1] */

@@ -19,7 +19,7 @@ static const bstk__kernel kernels[] = {
 
 typedef struct softmax_plan {
     bstk_plan base;
-    bstk_tensor x, y, lse; /* descriptions; lse.ndim -1: none */
+    bstk_tensor x, y, lse, saved; /* descriptions; ndim -1: none */
     bstk__terms_spec spec;
     bstk__softmax_args args;
 } softmax_plan;
@@ -50,6 +50,25 @@ static bstk_status check_lse(const bstk_softmax_desc *desc, int64_t batches, sof
     g->lse_z = v.stride[1];
     g->lse_h = v.stride[2];
     g->lse_row = v.stride[3];
+    return BSTK_OK;
+}
+
+/* y before dropout: as y. */
+static bstk_status check_saved(const bstk_softmax_desc *desc, const bstk__view *x, softmax_plan *plan) {
+    bstk__view v;
+    plan->saved.ndim = -1;
+    if (desc->saved == NULL)
+        return BSTK_OK;
+    BSTK_TRY(bstk__view_make(OP, "saved", desc->saved, 3, 4, &v));
+    if (desc->saved->dtype != desc->x->dtype)
+        return bstk__fail(BSTK_ERR_TYPE, "softmax: saved is %s, expected %s as x", bstk_dtype_name(desc->saved->dtype),
+                          bstk_dtype_name(desc->x->dtype));
+    BSTK_TRY(bstk__check_packed(OP, "saved", desc->saved, &v, desc->layout));
+    BSTK_TRY(bstk__check_size(OP, "saved", "batch size", v.shape[0], x->shape[0]));
+    BSTK_TRY(bstk__check_size(OP, "saved", "stored blocks", v.shape[1], x->shape[1]));
+    BSTK_TRY(bstk__check_output(OP, "saved", desc->saved));
+    plan->saved = *desc->saved;
+    plan->args.saved = values(&v);
     return BSTK_OK;
 }
 
@@ -87,6 +106,7 @@ static bstk_status fill(const bstk_softmax_desc *desc, const bstk__view *x, cons
     for (int64_t line = 0; line < g->lines; line++)
         g->row_blocks = bstk__max(g->row_blocks, l->row_ptr[line + 1] - l->row_ptr[line]);
     BSTK_TRY(check_lse(desc, x->shape[0], plan));
+    BSTK_TRY(check_saved(desc, x, plan));
     BSTK_TRY(bstk__terms_plan(OP, &desc->terms, x->shape[0], g->heads, g->m, g->n, &g->terms, &plan->spec));
     g->terms.partial_idx = l->partial_idx;
     g->terms.partial_masks = l->partial_masks;
@@ -141,21 +161,32 @@ bstk_status bstk_softmax_plan(bstk_context *ctx, const bstk_softmax_desc *desc, 
     return bstk__softmax_plan_make(ctx, desc, 0, out);
 }
 
+/* An optional output of a run: there exactly if it was planned, and apart from all that the run reads or writes. */
+static bstk_status check_optional(const char *name, const bstk_tensor *spec, const bstk_tensor *given,
+                                  const bstk_tensor *const others[3], const bstk_score_terms *terms) {
+    static const char *const names[3] = {"x", "y", "lse"};
+    if (spec->ndim < 0)
+        return given ? bstk__fail(BSTK_ERR_MISMATCH, "softmax: %s is given, but the plan was made without it", name)
+                     : BSTK_OK;
+    BSTK_TRY(bstk__check_same(OP, name, spec, given));
+    for (int i = 0; i < 3; i++)
+        if (others[i] && bstk__overlap(given, others[i]))
+            return bstk__fail(BSTK_ERR_INVALID, "softmax: %s overlaps %s", name, names[i]);
+    return bstk__terms_check_overlap(OP, name, given, terms);
+}
+
 static bstk_status check_outputs(const softmax_plan *plan, const bstk_tensor *x, const bstk_score_terms *terms,
-                                 const bstk_tensor *y, const bstk_tensor *lse) {
+                                 const bstk_tensor *y, const bstk_tensor *lse, const bstk_tensor *saved) {
     if (bstk__overlap(x, y) && !bstk__identical(x, y))
         return bstk__fail(BSTK_ERR_INVALID, "softmax: y overlaps x; expected x itself (in place) or other memory");
     BSTK_TRY(bstk__terms_check_overlap(OP, "y", y, terms));
-    if (plan->lse.ndim < 0)
-        return lse ? bstk__fail(BSTK_ERR_MISMATCH, "softmax: lse is given, but the plan was made without it") : BSTK_OK;
-    BSTK_TRY(bstk__check_same(OP, "lse", &plan->lse, lse));
-    if (bstk__overlap(lse, x) || bstk__overlap(lse, y))
-        return bstk__fail(BSTK_ERR_INVALID, "softmax: lse overlaps %s", bstk__overlap(lse, x) ? "x" : "y");
-    return bstk__terms_check_overlap(OP, "lse", lse, terms);
+    BSTK_TRY(check_optional("lse", &plan->lse, lse, (const bstk_tensor *const[3]){x, y, NULL}, terms));
+    return check_optional("saved", &plan->saved, saved, (const bstk_tensor *const[3]){x, y, lse}, terms);
 }
 
 bstk_status bstk_softmax_run(const bstk_plan *base, const bstk_tensor *x, const bstk_score_terms *terms,
-                             const bstk_tensor *y, const bstk_tensor *lse, const bstk_exec *exec) {
+                             const bstk_tensor *y, const bstk_tensor *lse, const bstk_tensor *saved,
+                             const bstk_exec *exec) {
     if (base == NULL || base->op != OP)
         return bstk__fail(BSTK_ERR_INVALID, "softmax: plan is %s", base ? "for another op" : "NULL");
     const softmax_plan *plan = (const softmax_plan *)base;
@@ -164,11 +195,12 @@ bstk_status bstk_softmax_run(const bstk_plan *base, const bstk_tensor *x, const 
     BSTK_TRY(bstk__check_same(OP, "x", &plan->x, x));
     BSTK_TRY(bstk__check_same(OP, "y", &plan->y, y));
     BSTK_TRY(bstk__terms_run(OP, &plan->spec, terms, 1.0, &args.terms));
-    BSTK_TRY(check_outputs(plan, x, terms, y, lse));
+    BSTK_TRY(check_outputs(plan, x, terms, y, lse, saved));
     BSTK_TRY(bstk__plan_scratch(base, OP, exec, &scratch));
     args.x.data = x->data;
     args.y.data = y->data;
     args.lse = lse ? lse->data : NULL;
+    args.saved.data = saved ? saved->data : NULL;
     bstk__plan_run_tasks(base, &args, scratch);
     return BSTK_OK;
 }
@@ -179,7 +211,7 @@ bstk_status bstk_softmax(bstk_context *ctx, const bstk_softmax_desc *desc) {
     BSTK_TRY(bstk_softmax_plan(ctx, desc, &plan));
     bstk_status status = bstk__plan_take_scratch(plan, OP, &exec);
     if (status == BSTK_OK)
-        status = bstk_softmax_run(plan, desc->x, &desc->terms, desc->y, desc->lse, &exec);
+        status = bstk_softmax_run(plan, desc->x, &desc->terms, desc->y, desc->lse, desc->saved, &exec);
     bstk__free(plan->ctx, exec.scratch);
     bstk_plan_release(plan);
     return status;
