@@ -6,6 +6,15 @@
  *   sdd   C[n](p,q) = alpha * sum_k A(h, i*b+p, k) * B(h, k, j*b+q) + beta * C[n](p,q)   for blocks n = (h, i, j)
  *   spmm  C(h, i, n) = alpha * sum_k S(h, i, k) * B(h, k, n) + beta * C(h, i, n)         S sparse: rows for dsd and dds
  *
+ * C may have fewer batch items and heads than the product: what was shared in a forward product gets the sum over all
+ * that shared it as its gradient. The sum then runs over z, h and k, in this order, so one element is one chain of
+ * additions however it came about:
+ *
+ *   C(zc, hc, ...) = alpha * sum_{z in zc*sum_z .. +sum_z} sum_{h in hc*sum_h .. +sum_h} sum_k ... + beta * C(zc, hc,
+ * ...)
+ *
+ * sum_z and sum_h are 1 in a forward product.
+ *
  * Strides are in elements and may be anything. Sums are in f32 (f64 for f64 operands), rounded once at the store. With
  * beta 0 C is not read; with alpha 0 A, B and S are not. What lies past a ragged edge in a packed block is written as 0
  * and never read.
@@ -17,7 +26,7 @@
 
 #include <stdint.h>
 
-/* A dense operand [Z, heads, rows, cols]; head h of the product reads head h / group. */
+/* A dense operand [Z, heads, rows, cols]; head h of the product reads head h / group. A C has a head of its own: hc. */
 typedef struct bstk__dense {
     void *data;
     int64_t z, h, row, col; /* strides */
@@ -31,28 +40,36 @@ typedef struct bstk__packed {
     int64_t head_blocks;        /* blocks from one head to the next where a shared layout has values a head; else 0 */
 } bstk__packed;
 
-/* Unit u: part u % parts of block u / parts % nnz, of repeat u / (parts * nnz); part g is its element rows g*8 .. +8.
+/*
+ * Unit u: part u % parts of block u / parts % nnz, of copy u / (parts * nnz) % copies, of batch item
+ * zc = u / (parts * nnz * copies) of C; part g is its element rows g*8 .. +8. A block belongs to its layout's head
+ * (copies 1, sum_h 1), or with a layout of one head to copy hc of it.
  */
 typedef struct bstk__sdd_args {
     bstk__dense a, b;
     bstk__packed c;
     const int32_t *row_idx, *col_idx; /* [nnz] */
-    const int64_t *head_ptr;          /* [layout_heads + 1]: first block of each head */
-    int64_t nnz, layout_heads, heads; /* repeats are Z when layout_heads = heads, Z * heads when the layout is shared */
-    int64_t m, n, k;                  /* elements */
-    int32_t edge, parts;              /* b and b / 8 */
+    const int64_t *head_ptr;          /* [layout heads + 1]: first block of each head */
+    int64_t nnz, copies;
+    int64_t sum_z, sum_h;
+    int64_t m, n, k;     /* elements */
+    int32_t edge, parts; /* b and b / 8 */
     double alpha, beta;
 } bstk__sdd_args;
 
-/* Unit u: part u % parts of line u / parts % lines, of repeat u / (parts * lines); lines are of all layout heads. */
+/*
+ * Unit u: part u % parts of line u / parts % head_lines of head hc = u / (parts * head_lines) % heads of C, of batch
+ * item zc = u / (parts * head_lines * heads) of C.
+ */
 typedef struct bstk__spmm_args {
     bstk__packed s;
     bstk__dense b, c;
-    const int64_t *line_ptr;   /* [lines + 1] */
-    const int32_t *inner;      /* [nnz]: block index along k, in line order */
-    const int64_t *perm;       /* [nnz]: number of the block in the packed values; NULL: in order */
-    int64_t lines, head_lines; /* of all layout heads, of one */
-    int64_t layout_heads, heads;
+    const int64_t *line_ptr;        /* [lines + 1] */
+    const int32_t *inner;           /* [nnz]: block index along k, in line order */
+    const int64_t *perm;            /* [nnz]: number of the block in the packed values; NULL: in order */
+    int64_t head_lines, line_shift; /* lines of a head; from a head's lines to the next one's: 0 in a shared layout */
+    int64_t heads;                  /* of C */
+    int64_t sum_z, sum_h;
     int64_t m, n, k;
     int32_t edge, parts;
     int32_t skip_zeros; /* 1: an S(i,k) of exactly 0 leaves B(k,:) unread, so that a NaN there does not spread */

@@ -27,21 +27,14 @@ typedef struct matmul_plan {
     int32_t trans_c;
     bstk_tensor a, b, c; /* descriptions */
     int64_t *head_ptr;   /* sdd: first block of each head */
+    int64_t *cost;       /* of sums over batches or heads: blocks before each line of C */
     union {
         bstk__sdd_args sdd;
         bstk__spmm_args spmm;
     } args;
 } matmul_plan;
 
-/* The problem while it is checked. */
-typedef struct problem {
-    const char *who;
-    const bstk_matmul_desc *desc;
-    const bstk_layout *layout;
-    bstk__view a, b, c;
-    int64_t batches, heads;
-    int64_t m, n, k; /* of C = op(A) op(B) */
-} problem;
+typedef bstk__matmul_problem problem;
 
 static const char *mode_name(bstk_mode mode) {
     return mode == BSTK_SDD ? "sdd" : mode == BSTK_DSD ? "dsd" : "dds";
@@ -49,6 +42,7 @@ static const char *mode_name(bstk_mode mode) {
 
 static void destroy(bstk_plan *plan) {
     bstk__free(plan->ctx, ((matmul_plan *)plan)->head_ptr);
+    bstk__free(plan->ctx, ((matmul_plan *)plan)->cost);
 }
 
 /* Dense operands have 2 to 4 axes, packed ones 3 or 4. */
@@ -57,29 +51,29 @@ static bstk_status read_views(problem *p) {
     const bool packed[3] = {d->mode == BSTK_DSD, d->mode == BSTK_DDS, d->mode == BSTK_SDD};
     const bstk_tensor *tensors[3] = {d->a, d->b, d->c};
     bstk__view *views[3] = {&p->a, &p->b, &p->c};
-    static const char *const names[3] = {"a", "b", "c"};
+    const char *const names[3] = {"a", "b", p->c_name};
     for (int i = 0; i < 3; i++) {
         BSTK_TRY(bstk__view_make(p->who, names[i], tensors[i], packed[i] ? 3 : 2, 4, views[i]));
         BSTK_TRY(bstk__check_float(p->who, names[i], tensors[i]->dtype));
         if (packed[i])
             BSTK_TRY(bstk__check_packed(p->who, names[i], tensors[i], views[i], p->layout));
     }
-    return bstk__check_output(p->who, "c", d->c);
+    return BSTK_OK;
 }
 
 /* All one type; the packed operand may be f32 beside f16 or bf16. */
-static bstk_status check_types(const problem *p, bstk_dtype *dense, bstk_dtype *packed) {
+static bstk_status check_types(const problem *p) {
     const bstk_matmul_desc *d = p->desc;
     const bstk_dtype a = d->a->dtype, b = d->b->dtype, c = d->c->dtype;
-    *packed = d->mode == BSTK_SDD ? c : d->mode == BSTK_DSD ? a : b;
-    *dense = d->mode == BSTK_DSD ? b : a;
+    const bstk_dtype packed = d->mode == BSTK_SDD ? c : d->mode == BSTK_DSD ? a : b;
+    const bstk_dtype dense = d->mode == BSTK_DSD ? b : a;
     const bstk_dtype other = d->mode == BSTK_SDD ? b : c;
-    const bool wide = *packed == BSTK_F32 && (*dense == BSTK_F16 || *dense == BSTK_BF16);
-    if (*dense != other || (*packed != *dense && !wide))
+    const bool wide = packed == BSTK_F32 && (dense == BSTK_F16 || dense == BSTK_BF16);
+    if (dense != other || (packed != dense && !wide))
         return bstk__fail(BSTK_ERR_TYPE,
-                          "%s: a is %s, b is %s and c is %s, expected one type for all (packed values may "
+                          "%s: a is %s, b is %s and %s is %s, expected one type for all (packed values may "
                           "be float32 beside float16 or bfloat16)",
-                          p->who, bstk_dtype_name(a), bstk_dtype_name(b), bstk_dtype_name(c));
+                          p->who, bstk_dtype_name(a), bstk_dtype_name(b), p->c_name, bstk_dtype_name(c));
     return BSTK_OK;
 }
 
@@ -142,8 +136,8 @@ static bstk_status check_spmm_shape(problem *p) {
         BSTK_TRY(bstk__check_extent(p->who, "a", axis_name(d->trans_a, 1), extent(&p->a, d->trans_a, 1), p->k,
                                     row_blocks, l->block));
     }
-    BSTK_TRY(bstk__check_size(p->who, "c", axis_name(d->trans_c, 0), extent(&p->c, d->trans_c, 0), p->m));
-    return bstk__check_size(p->who, "c", axis_name(d->trans_c, 1), extent(&p->c, d->trans_c, 1), p->n);
+    BSTK_TRY(bstk__check_size(p->who, p->c_name, axis_name(d->trans_c, 0), extent(&p->c, d->trans_c, 0), p->m));
+    return bstk__check_size(p->who, p->c_name, axis_name(d->trans_c, 1), extent(&p->c, d->trans_c, 1), p->n);
 }
 
 /* Heads that a packed operand has values for: 1 means shared by all. Without a stored block it goes with any number,
@@ -168,7 +162,7 @@ static bstk_status check_batches_and_heads(problem *p) {
     const bstk__view *sparse = mode == BSTK_DSD ? &p->a : mode == BSTK_DDS ? &p->b : &p->c;
     p->batches = p->a.shape[0];
     BSTK_TRY(bstk__broadcast(p->who, "b", "batch size", p->b.shape[0], &p->batches));
-    BSTK_TRY(bstk__check_size(p->who, "c", "batch size", p->c.shape[0], p->batches));
+    BSTK_TRY(bstk__check_size(p->who, p->c_name, "batch size", p->c.shape[0], p->batches));
     const int64_t a_heads = mode == BSTK_DSD ? packed_heads(p, sparse) : p->a.shape[1];
     const int64_t b_heads = mode == BSTK_DDS ? packed_heads(p, sparse) : p->b.shape[1];
     p->heads = p->layout->heads;
@@ -176,18 +170,16 @@ static bstk_status check_batches_and_heads(problem *p) {
         p->heads = a_heads == 1 ? b_heads : a_heads;
         if (mode == BSTK_DDS && b_heads != 1) /* the packed one says how many; a dense one may be shared */
             p->heads = b_heads;
-        if (p->heads == 1 && p->layout->nnz == 0 && mode != BSTK_SDD) /* no packed block tells the heads: c does */
-            p->heads = p->c.shape[1];
     }
     BSTK_TRY(check_heads(p, "a", a_heads, false));
     BSTK_TRY(check_heads(p, "b", b_heads, mode != BSTK_DDS));
     if (mode != BSTK_SDD)
-        return bstk__check_size(p->who, "c", "heads", p->c.shape[1], p->heads);
+        return bstk__check_size(p->who, p->c_name, "heads", p->c.shape[1], p->heads);
     int64_t blocks;
     if (!bstk__mul(p->layout->nnz, p->heads / bstk__max(1, p->layout->heads), &blocks))
         return bstk__fail(BSTK_ERR_OVERFLOW, "%s: %lld blocks x %lld heads do not fit 64 bits", p->who,
                           (long long)p->layout->nnz, (long long)p->heads);
-    return bstk__check_size(p->who, "c", "stored blocks", p->c.shape[1], blocks);
+    return bstk__check_size(p->who, p->c_name, "stored blocks", p->c.shape[1], blocks);
 }
 
 static bstk__dense dense_operand(const problem *p, const bstk__view *v) {
@@ -207,6 +199,19 @@ static bstk__packed packed_operand(const problem *p, const bstk__view *v, bool t
                           .head_blocks = a_head_each ? p->layout->nnz : 0};
 }
 
+/* How many batch items or heads, of `all`, add up to one of an output that has `own`. */
+static int64_t sum_count(int64_t all, int64_t own) {
+    return own == all ? 1 : all / own;
+}
+
+/* The same lines again for each batch item of C, and each of the `copies` of its heads that share the layout. */
+static bstk_status repeat(const problem *p, int64_t copies, bstk__work *work) {
+    if (bstk__mul(p->c.shape[0], copies, &work->repeats))
+        return BSTK_OK;
+    return bstk__fail(BSTK_ERR_OVERFLOW, "%s: %lld batches x %lld heads do not fit 64 bits", p->who,
+                      (long long)p->c.shape[0], (long long)copies);
+}
+
 /* C^T = op(B)^T op(A)^T: with trans_c the operands swap and all three are transposed, so that C is as stored. */
 static bstk_status fill_sdd(const problem *p, matmul_plan *plan, bstk__work *work) {
     const bstk_layout *l = p->layout;
@@ -221,6 +226,7 @@ static bstk_status fill_sdd(const problem *p, matmul_plan *plan, bstk__work *wor
         return bstk__fail(BSTK_ERR_NOMEM, "%s: out of memory (%lld heads)", p->who, (long long)l->heads);
     for (int64_t h = 0; h <= l->heads; h++)
         plan->head_ptr[h] = l->row_ptr[h * l->rows];
+    const int64_t copies = l->heads == 1 ? packed_heads(p, &p->c) : 1;
     plan->args.sdd = (bstk__sdd_args){.a = dense_operand(p, swap ? &b : &a),
                                       .b = dense_operand(p, swap ? &a : &b),
                                       .c = packed_operand(p, &p->c, false),
@@ -228,14 +234,39 @@ static bstk_status fill_sdd(const problem *p, matmul_plan *plan, bstk__work *wor
                                       .col_idx = l->col_idx,
                                       .head_ptr = plan->head_ptr,
                                       .nnz = l->nnz,
-                                      .layout_heads = l->heads,
-                                      .heads = p->heads,
+                                      .copies = copies,
+                                      .sum_z = sum_count(p->batches, p->c.shape[0]),
+                                      .sum_h = l->heads == 1 ? sum_count(p->heads, copies) : 1,
                                       .m = l->m,
                                       .n = l->n,
                                       .k = p->k,
                                       .edge = l->block,
                                       .parts = l->block / 8};
     *work = (bstk__work){.line_ptr = NULL, .lines = l->nnz, .parts = l->block / 8};
+    return repeat(p, copies, work);
+}
+
+/* Blocks that are added up for each line of C, as prefix sums over all heads of C: with sums over batches or heads. */
+static bstk_status sum_costs(const problem *p, matmul_plan *plan) {
+    const bstk__spmm_args *g = &plan->args.spmm;
+    int64_t lines, most;
+    if (!bstk__mul(g->heads, g->head_lines, &lines) || !bstk__mul(p->layout->nnz, p->batches, &most) ||
+        !bstk__mul(most, g->line_shift ? 1 : p->heads, &most))
+        return bstk__fail(BSTK_ERR_OVERFLOW, "%s: %lld blocks x %lld batches x %lld heads do not fit 64 bits", p->who,
+                          (long long)p->layout->nnz, (long long)p->batches, (long long)p->heads);
+    plan->cost = lines == INT64_MAX ? NULL : bstk__alloc(plan->base.ctx, lines + 1, sizeof *plan->cost);
+    if (plan->cost == NULL)
+        return bstk__fail(BSTK_ERR_NOMEM, "%s: out of memory (%lld lines)", p->who, (long long)lines);
+    plan->cost[0] = 0;
+    for (int64_t i = 0; i < lines; i++) {
+        const int64_t h0 = i / g->head_lines * g->sum_h;
+        int64_t blocks = 0;
+        for (int64_t head = h0; head < h0 + g->sum_h; head++) {
+            const int64_t *at = g->line_ptr + head * g->line_shift + i % g->head_lines;
+            blocks += at[1] - at[0];
+        }
+        plan->cost[i + 1] = plan->cost[i] + blocks * g->sum_z;
+    }
     return BSTK_OK;
 }
 
@@ -255,41 +286,55 @@ static bstk_status fill_spmm(const problem *p, matmul_plan *plan, bstk__work *wo
                                         .line_ptr = by_cols ? l->col_ptr : l->row_ptr,
                                         .inner = by_cols ? l->col_row_idx : l->col_idx,
                                         .perm = by_cols ? l->col_perm : NULL,
-                                        .lines = l->heads * head_lines,
                                         .head_lines = head_lines,
-                                        .layout_heads = l->heads,
-                                        .heads = p->heads,
+                                        .line_shift = l->heads == 1 ? 0 : head_lines,
+                                        .heads = c.shape[1],
+                                        .sum_z = sum_count(p->batches, c.shape[0]),
+                                        .sum_h = sum_count(p->heads, c.shape[1]),
                                         .m = by_cols ? l->n : l->m,
                                         .k = by_cols ? l->m : l->n,
                                         .n = dds ? p->m : p->n,
                                         .edge = l->block,
                                         .parts = l->block / 8};
-    *work = (bstk__work){.line_ptr = plan->args.spmm.line_ptr,
+    const bstk__spmm_args *g = &plan->args.spmm;
+    *work = (bstk__work){.line_ptr = g->line_ptr,
                          .lines = l->heads * head_lines,
                          .parts = l->block / 8,
                          .line_cost = 1}; /* an empty line still has its zeros to write */
-    return BSTK_OK;
+    if (g->sum_z == 1 && g->sum_h == 1)
+        return repeat(p, l->heads == 1 ? g->heads : 1, work);
+    BSTK_TRY(sum_costs(p, plan));
+    work->line_ptr = plan->cost;
+    work->lines = g->heads * head_lines;
+    return repeat(p, 1, work);
 }
 
-static bstk_status check_desc(const bstk_matmul_desc *desc, bstk_plan **out) {
-    if (desc == NULL || out == NULL)
-        return bstk__fail(BSTK_ERR_INVALID, "matmul: %s is NULL", desc ? "out" : "desc");
+bstk_status bstk__matmul_check(const bstk_matmul_desc *desc, int32_t gradient, problem *p) {
+    static const char *const grad_names[] = {"sdd_grad", "dsd_grad", "dds_grad"};
+    const char *field = gradient ? "desc.forward." : "desc.";
     if (desc->struct_size != sizeof *desc)
-        return bstk__fail(BSTK_ERR_INVALID, "matmul: desc.struct_size is %zu, expected %zu (BSTK_MATMUL_DESC_INIT)",
-                          desc->struct_size, sizeof *desc);
+        return bstk__fail(BSTK_ERR_INVALID, "%s: %sstruct_size is %zu, expected %zu (BSTK_MATMUL_DESC_INIT)",
+                          gradient ? "matmul_grad" : OP, field, desc->struct_size, sizeof *desc);
     if (desc->mode != BSTK_SDD && desc->mode != BSTK_DSD && desc->mode != BSTK_DDS)
-        return bstk__fail(BSTK_ERR_INVALID, "matmul: mode is %d, expected BSTK_SDD, BSTK_DSD or BSTK_DDS",
-                          (int)desc->mode);
+        return bstk__fail(BSTK_ERR_INVALID, "%s: mode is %d, expected BSTK_SDD, BSTK_DSD or BSTK_DDS",
+                          gradient ? "matmul_grad" : OP, (int)desc->mode);
+    *p = (problem){.who = gradient ? grad_names[desc->mode - BSTK_SDD] : mode_name(desc->mode),
+                   .c_name = gradient ? "d_c" : "c",
+                   .desc = desc,
+                   .layout = desc->layout};
     if (desc->layout == NULL)
-        return bstk__fail(BSTK_ERR_INVALID, "%s: layout is NULL", mode_name(desc->mode));
-    return BSTK_OK;
+        return bstk__fail(BSTK_ERR_INVALID, "%s: layout is NULL", p->who);
+    BSTK_TRY(read_views(p));
+    if (!gradient)
+        BSTK_TRY(bstk__check_output(p->who, p->c_name, desc->c));
+    BSTK_TRY(desc->mode == BSTK_SDD ? check_sdd_shape(p) : check_spmm_shape(p));
+    BSTK_TRY(check_batches_and_heads(p));
+    return check_types(p);
 }
 
 static bstk_status finish(const problem *p, int32_t skip_zeros, matmul_plan *plan) {
     const bstk_matmul_desc *d = p->desc;
-    bstk_dtype dense, packed;
     bstk__work work;
-    BSTK_TRY(check_types(p, &dense, &packed));
     plan->mode = d->mode;
     plan->trans_c = d->trans_c != 0;
     plan->a = *d->a;
@@ -301,42 +346,44 @@ static bstk_status finish(const problem *p, int32_t skip_zeros, matmul_plan *pla
         BSTK_TRY(fill_spmm(p, plan, &work));
         plan->args.spmm.skip_zeros = skip_zeros;
     }
-    if (!bstk__mul(p->batches, p->heads / bstk__max(1, p->layout->heads), &work.repeats))
-        return bstk__fail(BSTK_ERR_OVERFLOW, "%s: %lld batches x %lld heads do not fit 64 bits", p->who,
-                          (long long)p->batches, (long long)p->heads);
-    const double stored = (double)p->layout->nnz * p->layout->block * p->layout->block * (double)work.repeats;
+    const double blocks = (double)p->layout->nnz * p->layout->block * p->layout->block;
+    const double repeats = (double)p->batches * (double)(p->heads / bstk__max(1, p->layout->heads));
     const int64_t dense_side = d->mode == BSTK_SDD ? p->k : d->mode == BSTK_DSD ? p->n : p->m;
-    plan->base.flops = 2 * stored * (double)dense_side;
+    plan->base.flops = 2 * blocks * repeats * (double)dense_side;
     plan->base.bytes = bstk__view_elements(&p->a) * (double)bstk_dtype_size(d->a->dtype) +
                        bstk__view_elements(&p->b) * (double)bstk_dtype_size(d->b->dtype) +
                        bstk__view_elements(&p->c) * (double)bstk_dtype_size(d->c->dtype);
-    const bstk__question question = {.op = p->who,
-                                     .dtype = dense,
-                                     .packed_dtype = packed,
+    const bstk_tensor *packed = d->mode == BSTK_SDD ? d->c : d->mode == BSTK_DSD ? d->a : d->b;
+    const bstk__question question = {.op = mode_name(d->mode),
+                                     .dtype = d->mode == BSTK_DSD ? d->b->dtype : d->a->dtype,
+                                     .packed_dtype = packed->dtype,
                                      .block = p->layout->block,
                                      .args = &plan->args,
                                      .forced = d->kernel};
     const bstk__kernel *kernel;
     BSTK_TRY(bstk__select(plan->base.ctx, kernels, sizeof kernels / sizeof *kernels, &question, &kernel));
-    return bstk__plan_schedule(&plan->base, kernel, &work, plan->base.flops + stored, 0);
+    return bstk__plan_schedule(&plan->base, kernel, &work, plan->base.flops + blocks * repeats, 0);
 }
 
-bstk_status bstk__matmul_plan_make(bstk_context *ctx, const bstk_matmul_desc *desc, int32_t skip_zeros,
-                                   bstk_plan **out) {
-    BSTK_TRY(check_desc(desc, out));
-    problem p = {.who = mode_name(desc->mode), .desc = desc, .layout = desc->layout};
-    BSTK_TRY(read_views(&p));
-    BSTK_TRY(desc->mode == BSTK_SDD ? check_sdd_shape(&p) : check_spmm_shape(&p));
-    BSTK_TRY(check_batches_and_heads(&p));
+bstk_status bstk__matmul_plan_checked(bstk_context *ctx, const problem *p, int32_t skip_zeros, bstk_plan **out) {
     bstk_plan *plan;
-    BSTK_TRY(bstk__plan_new(ctx, desc->layout, OP, sizeof(matmul_plan), &plan));
+    BSTK_TRY(bstk__plan_new(ctx, p->layout, OP, sizeof(matmul_plan), &plan));
     plan->destroy = destroy;
-    const bstk_status status = finish(&p, skip_zeros, (matmul_plan *)plan);
+    const bstk_status status = finish(p, skip_zeros, (matmul_plan *)plan);
     if (status != BSTK_OK)
         bstk_plan_release(plan);
     else
         *out = plan;
     return status;
+}
+
+bstk_status bstk__matmul_plan_make(bstk_context *ctx, const bstk_matmul_desc *desc, int32_t skip_zeros,
+                                   bstk_plan **out) {
+    problem p;
+    if (desc == NULL || out == NULL)
+        return bstk__fail(BSTK_ERR_INVALID, "matmul: %s is NULL", desc ? "out" : "desc");
+    BSTK_TRY(bstk__matmul_check(desc, 0, &p));
+    return bstk__matmul_plan_checked(ctx, &p, skip_zeros, out);
 }
 
 bstk_status bstk_matmul_plan(bstk_context *ctx, const bstk_matmul_desc *desc, bstk_plan **out) {
