@@ -15,6 +15,7 @@ ALLOWED = {
     "src/plan": ["src/core", "src/layout", "src/ops/*.def"],
     "src/ops": ["src/core", "src/layout", "src/plan"],
     "src/ops/matmul": ["src/core", "src/layout", "src/plan", "src/ops/operand.h"],
+    "src/ops/norm": ["src/core", "src/layout", "src/plan", "src/ops/operand.h"],
     "src/ops/softmax": ["src/core", "src/layout", "src/plan", "src/ops/operand.h"],
     "src/ops/convert": ["src/core", "src/layout", "src/plan", "src/ops/operand.h"],
     "src/ops/attention": ["src/core", "src/layout", "src/plan", "src/ops/operand.h", "src/ops/matmul",

@@ -46,18 +46,23 @@ bstk_status bstk__check_size(const char *who, const char *name, const char *axis
                       (long long)need);
 }
 
-bstk_status bstk__check_lse(const char *who, const bstk_tensor *lse, const char *name, bstk_dtype values,
-                            const int64_t sizes[3], bstk__view *view) {
+bstk_status bstk__check_rows(const char *who, const char *row_name, const bstk_tensor *t, const char *name,
+                             bstk_dtype values, const int64_t sizes[3], bstk__view *view) {
     static const char *const axes[3] = {"batch size", "heads", "rows"};
     const bstk_dtype need = values == BSTK_F64 ? BSTK_F64 : BSTK_F32;
-    BSTK_TRY(bstk__view_make(who, "lse", lse, 1, 3, view));
-    if (lse->dtype != need)
-        return bstk__fail(BSTK_ERR_TYPE, "%s: lse is %s, expected %s beside %s of %s", who, bstk_dtype_name(lse->dtype),
-                          bstk_dtype_name(need), name, bstk_dtype_name(values));
-    BSTK_TRY(bstk__check_output(who, "lse", lse));
+    BSTK_TRY(bstk__view_make(who, row_name, t, 1, 3, view));
+    if (t->dtype != need)
+        return bstk__fail(BSTK_ERR_TYPE, "%s: %s is %s, expected %s beside %s of %s", who, row_name,
+                          bstk_dtype_name(t->dtype), bstk_dtype_name(need), name, bstk_dtype_name(values));
     for (int axis = 0; axis < 3; axis++)
-        BSTK_TRY(bstk__check_size(who, "lse", axes[axis], view->shape[axis + 1], sizes[axis]));
+        BSTK_TRY(bstk__check_size(who, row_name, axes[axis], view->shape[axis + 1], sizes[axis]));
     return BSTK_OK;
+}
+
+bstk_status bstk__check_lse(const char *who, const bstk_tensor *lse, const char *name, bstk_dtype values,
+                            const int64_t sizes[3], bstk__view *view) {
+    BSTK_TRY(bstk__check_rows(who, "lse", lse, name, values, sizes, view));
+    return bstk__check_output(who, "lse", lse);
 }
 
 double bstk__view_elements(const bstk__view *view) {

@@ -22,6 +22,11 @@ bstk_status bstk__broadcast(const char *who, const char *name, const char *axis,
 /* Checks that an output has the size that the inputs give. */
 bstk_status bstk__check_size(const char *who, const char *name, const char *axis, int64_t got, int64_t need);
 
+/* One value a row, [Z, H, M], beside values `name` of type `values`: f64 beside f64, else f32. `view` has it on axes 1
+ * to 3. */
+bstk_status bstk__check_rows(const char *who, const char *row_name, const bstk_tensor *t, const char *name,
+                             bstk_dtype values, const int64_t sizes[3], bstk__view *view);
+
 /* lse [Z, H, M] beside values of type `values`: f64 beside f64, else f32; no stride 0. `view` has it on axes 1 to 3. */
 bstk_status bstk__check_lse(const char *who, const bstk_tensor *lse, const char *name, bstk_dtype values,
                             const int64_t sizes[3], bstk__view *view);

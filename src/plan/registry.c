@@ -13,6 +13,7 @@ static const bstk__kernel all[] = {
     {#function, op, isa, needs, dtype, packed_dtype, block, 0, 0},
 #include "ops/convert/convert.def"
 #include "ops/matmul/matmul.def"
+#include "ops/norm/norm.def"
 #include "ops/softmax/softmax.def"
 #undef BSTK_KERNEL
 };
