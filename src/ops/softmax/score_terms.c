@@ -56,28 +56,35 @@ static bstk_status check_integer(const char *who, const char *name, bstk_dtype d
     return bstk__fail(BSTK_ERR_TYPE, "%s: %s is %s, expected int32 or int64", who, name, bstk_dtype_name(dtype));
 }
 
-static bstk_status check_axis(const char *who, int i, const char *axis, int64_t got, int64_t need, bool broadcast) {
+/* `name` is that of a term or of its gradient. */
+static bstk_status check_axis(const char *who, const char *name, int i, const char *axis, int64_t got, int64_t need,
+                              bool broadcast) {
     if (got == need || (broadcast && got == 1))
         return BSTK_OK;
-    return bstk__fail(BSTK_ERR_INVALID, "%s: %s has %s %lld, expected %lld; accepted shapes: %s", who, names[i], axis,
+    return bstk__fail(BSTK_ERR_INVALID, "%s: %s has %s %lld, expected %lld; accepted shapes: %s", who, name, axis,
                       (long long)got, (long long)need, shapes[i]);
 }
 
 /* rpe, rel_logits and attn_mask: [Z|1, H|1, M|1, N or E]. */
+static bstk_status view_matrix(const char *who, const char *name, int i, const bstk_tensor *t, const int64_t need[4],
+                               bstk__view *v) {
+    BSTK_TRY(bstk__view_make(who, name, t, 2, 4, v));
+    if (i == ATTN && t->ndim == 3) { /* [Z, M, N]; of the others [H, M, N] */
+        v->shape[0] = v->shape[1];
+        v->stride[0] = v->stride[1];
+        v->shape[1] = 1;
+        v->stride[1] = 0;
+    }
+    BSTK_TRY(check_axis(who, name, i, "batch size", v->shape[0], need[0], true));
+    BSTK_TRY(check_axis(who, name, i, "heads", v->shape[1], need[1], true));
+    BSTK_TRY(check_axis(who, name, i, "rows", v->shape[2], need[2], true));
+    return i == REL ? BSTK_OK /* any extent */
+                    : check_axis(who, name, i, "columns", v->shape[3], need[3], false);
+}
+
 static bstk_status plan_matrix(const char *who, int i, const bstk_tensor *t, const int64_t need[4], bstk__term *term) {
     bstk__view v;
-    BSTK_TRY(bstk__view_make(who, names[i], t, 2, 4, &v));
-    if (i == ATTN && t->ndim == 3) { /* [Z, M, N]; of the others [H, M, N] */
-        v.shape[0] = v.shape[1];
-        v.stride[0] = v.stride[1];
-        v.shape[1] = 1;
-        v.stride[1] = 0;
-    }
-    BSTK_TRY(check_axis(who, i, "batch size", v.shape[0], need[0], true));
-    BSTK_TRY(check_axis(who, i, "heads", v.shape[1], need[1], true));
-    BSTK_TRY(check_axis(who, i, "rows", v.shape[2], need[2], true));
-    if (i != REL) /* rel_logits: any extent */
-        BSTK_TRY(check_axis(who, i, "columns", v.shape[3], need[3], false));
+    BSTK_TRY(view_matrix(who, names[i], i, t, need, &v));
     if (i != ATTN)
         BSTK_TRY(bstk__check_float(who, names[i], t->dtype));
     *term = (bstk__term){.dtype = t->dtype, .z = v.stride[0], .h = v.stride[1], .row = v.stride[2], .col = v.stride[3]};
@@ -89,8 +96,8 @@ static bstk_status plan_vector(const char *who, int i, const bstk_tensor *t, con
                                int64_t size, bool broadcast, bstk__term *term) {
     bstk__view v;
     BSTK_TRY(bstk__view_make(who, names[i], t, 1, i == SINKS || i >= CU_Q ? 1 : 2, &v));
-    BSTK_TRY(check_axis(who, i, "batch size", v.shape[2], batches, true));
-    BSTK_TRY(check_axis(who, i, along, v.shape[3], size, broadcast));
+    BSTK_TRY(check_axis(who, names[i], i, "batch size", v.shape[2], batches, true));
+    BSTK_TRY(check_axis(who, names[i], i, along, v.shape[3], size, broadcast));
     if (i == SLOPES || i == SINKS)
         BSTK_TRY(bstk__check_float(who, names[i], t->dtype));
     if (i >= Q_DOCUMENTS)
@@ -101,14 +108,38 @@ static bstk_status plan_vector(const char *who, int i, const bstk_tensor *t, con
     return BSTK_OK;
 }
 
+bstk_status bstk__term_grad_view(const char *who, bstk__term_grad kind, const bstk_tensor *t, int64_t batches,
+                                 int64_t heads, int64_t m, int64_t n, bstk__view *view) {
+    static const char *const grads[] = {"d_rpe", "d_rel_logits", "d_key_padding_mask", "d_attn_mask", "d_sinks"};
+    static const int terms[] = {RPE, REL, KEY_PADDING, ATTN, SINKS};
+    const int64_t need[4] = {batches, heads, m, n};
+    const char *name = grads[kind];
+    const int i = terms[kind];
+    bstk__view v;
+    if (i == KEY_PADDING || i == SINKS) {
+        BSTK_TRY(bstk__view_make(who, name, t, 1, i == SINKS ? 1 : 2, &v));
+        BSTK_TRY(check_axis(who, name, i, "batch size", v.shape[2], batches, true));
+        BSTK_TRY(check_axis(who, name, i, i == SINKS ? "heads" : "columns", v.shape[3], i == SINKS ? heads : n, false));
+        v.shape[0] = v.shape[2];
+        v.stride[0] = v.stride[2];
+        v.shape[2] = 1;
+        v.stride[2] = 0;
+    } else
+        BSTK_TRY(view_matrix(who, name, i, t, need, &v));
+    BSTK_TRY(bstk__check_float(who, name, t->dtype));
+    BSTK_TRY(bstk__check_output(who, name, t));
+    *view = v;
+    return BSTK_OK;
+}
+
 static bstk_status check_numbers(const char *who, const bstk_score_terms *given) {
     if (given == NULL)
         return bstk__fail(BSTK_ERR_INVALID, "%s: terms is NULL", who);
     if (given->struct_size != sizeof *given)
         return bstk__fail(BSTK_ERR_INVALID, "%s: terms.struct_size is %zu, expected %zu (BSTK_SCORE_TERMS_INIT)", who,
                           given->struct_size, sizeof *given);
-    if (!(given->softcap >= 0) || given->softcap > 1e30)
-        return bstk__fail(BSTK_ERR_INVALID, "%s: softcap is %g, expected 0 (none) or a positive number", who,
+    if (given->softcap != 0 && !(given->softcap >= 1e-30 && given->softcap <= 1e30)) /* both ends fit f32 */
+        return bstk__fail(BSTK_ERR_INVALID, "%s: softcap is %g, expected 0 (none) or 1e-30 to 1e30", who,
                           given->softcap);
     if (!(given->dropout >= 0 && given->dropout <= 1))
         return bstk__fail(BSTK_ERR_INVALID, "%s: dropout is %g, expected 0 to 1", who, given->dropout);
@@ -159,16 +190,16 @@ static bstk_status plan_tensors(const char *who, const bstk_score_terms *given, 
 bstk_status bstk__terms_plan(const char *who, const bstk_score_terms *given, int64_t batches, int64_t heads, int64_t m,
                              int64_t n, bstk__terms *terms, bstk__terms_spec *spec) {
     BSTK_TRY(check_numbers(who, given));
-    /* Beyond the matrix all offsets and windows are alike; cut there, sums of indices cannot overflow. */
-    const int64_t reach = m + n;
+    /* Cut here, an offset, a window and a few indices can be added up in 64 bits. */
+    const int64_t far = INT64_C(1) << 61;
     *terms = (bstk__terms){.m = m,
                            .n = n,
                            .heads = heads,
                            .causal = given->causal != 0,
                            .bottom_right = given->bottom_right != 0,
-                           .causal_offset = bstk__max(-reach, bstk__min(reach, given->causal_offset)),
-                           .window_left = bstk__min(3 * reach, given->window_left),
-                           .window_right = bstk__min(3 * reach, given->window_right)};
+                           .causal_offset = bstk__max(-far, bstk__min(far, given->causal_offset)),
+                           .window_left = bstk__min(far, given->window_left),
+                           .window_right = bstk__min(far, given->window_right)};
     *spec = (bstk__terms_spec){.causal = terms->causal,
                                .bottom_right = terms->bottom_right,
                                .causal_offset = given->causal_offset,

@@ -67,6 +67,21 @@ bstk_status bstk__terms_run(const char *who, const bstk__terms_spec *spec, const
 bstk_status bstk__terms_check_overlap(const char *who, const char *name, const bstk_tensor *out,
                                       const bstk_score_terms *given);
 
+/*
+ * The gradient `t` of a term, an output of any floating type, seen as [Z|1, H|1, M|1, N]: the shapes are those of the
+ * term itself. d_rel_logits has E columns; d_sinks is seen as [1, 1, 1, H].
+ */
+typedef enum bstk__term_grad {
+    BSTK__D_RPE,
+    BSTK__D_REL,
+    BSTK__D_KEY_PADDING,
+    BSTK__D_ATTN,
+    BSTK__D_SINKS,
+    BSTK__TERM_GRADS
+} bstk__term_grad;
+bstk_status bstk__term_grad_view(const char *who, bstk__term_grad kind, const bstk_tensor *t, int64_t batches,
+                                 int64_t heads, int64_t m, int64_t n, bstk__view *view);
+
 /* The columns that row i of (z, h) keeps, and its diagonals. */
 bstk__score_row bstk__score_row_make(const bstk__terms *terms, int64_t z, int64_t h, int64_t i);
 
