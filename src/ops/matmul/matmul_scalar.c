@@ -3,6 +3,8 @@
 #include "core/half.h"
 #include "ops/matmul/matmul_kernel.h"
 
+#include <string.h>
+
 enum { TILE_ROWS = 8, TILE_COLS = 64, TILE_K = 32 };
 
 #define SAME(x) (x)
