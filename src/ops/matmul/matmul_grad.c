@@ -127,13 +127,20 @@ static bstk_status finish(const bstk_matmul_grad_desc *g, const bstk__matmul_pro
     return BSTK_OK;
 }
 
-bstk_status bstk_matmul_grad_plan(bstk_context *ctx, const bstk_matmul_grad_desc *desc, bstk_plan **out) {
-    if (desc == NULL || out == NULL)
-        return bstk__fail(BSTK_ERR_INVALID, "matmul_grad: %s is NULL", desc ? "out" : "desc");
+static bstk_status check_desc(const bstk_matmul_grad_desc *desc) {
+    if (desc == NULL)
+        return bstk__fail(BSTK_ERR_INVALID, "matmul_grad: desc is NULL");
     if (desc->struct_size != sizeof *desc)
         return bstk__fail(BSTK_ERR_INVALID,
                           "matmul_grad: desc.struct_size is %zu, expected %zu (BSTK_MATMUL_GRAD_DESC_INIT)",
                           desc->struct_size, sizeof *desc);
+    return BSTK_OK;
+}
+
+bstk_status bstk_matmul_grad_plan(bstk_context *ctx, const bstk_matmul_grad_desc *desc, bstk_plan **out) {
+    BSTK_TRY(check_desc(desc));
+    if (out == NULL)
+        return bstk__fail(BSTK_ERR_INVALID, "matmul_grad: out is NULL");
     /* The gradient fits where the forward does, with d_c as its c. */
     bstk_matmul_desc with_d_c = desc->forward;
     with_d_c.c = desc->d_c;
@@ -184,8 +191,7 @@ bstk_status bstk_matmul_grad_run(const bstk_plan *base, const bstk_matmul_grad_d
                                  const bstk_exec *exec) {
     if (base == NULL || base->op != OP)
         return bstk__fail(BSTK_ERR_INVALID, "matmul_grad: plan is %s", base ? "for another op" : "NULL");
-    if (desc == NULL)
-        return bstk__fail(BSTK_ERR_INVALID, "matmul_grad: desc is NULL");
+    BSTK_TRY(check_desc(desc));
     const grad_plan *plan = (const grad_plan *)base;
     const bstk_tensor *const in[2] = {desc->forward.a, desc->forward.b}, *const out[2] = {desc->d_a, desc->d_b};
     void *scratch;
