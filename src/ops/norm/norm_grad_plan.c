@@ -170,7 +170,7 @@ bstk_status bstk_norm_grad_run(const bstk_plan *base, const bstk_norm_grad_desc 
     void *scratch;
     BSTK_TRY(check_desc(desc));
     if (desc->kind != plan->kind)
-        return bstk__fail(BSTK_ERR_MISMATCH, "norm_grad: kind is for %s, but the plan was made for %s", ops[desc->kind],
+        return bstk__fail(BSTK_ERR_MISMATCH, "norm_grad: kind is %s, but the plan was made for %s", ops[desc->kind],
                           base->op);
     if (desc->layout != base->layout)
         return bstk__fail(BSTK_ERR_MISMATCH, "%s: layout is another one than the plan's", base->op);
