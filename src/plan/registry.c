@@ -11,6 +11,7 @@
 static const bstk__kernel all[] = {
 #define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts)                                     \
     {#function, op, isa, needs, dtype, packed_dtype, block, 0, 0},
+#include "ops/attention/attention.def"
 #include "ops/convert/convert.def"
 #include "ops/matmul/matmul.def"
 #include "ops/norm/norm.def"
