@@ -36,7 +36,7 @@ typedef struct bstk__norm_values {
 typedef struct bstk__norm_columns {
     void *data;
     bstk_dtype dtype;
-    int64_t heads; /* 1: shared by all */
+    int64_t heads; /* 1: shared by all, and then h is 0 */
     int64_t h, col;
 } bstk__norm_columns;
 

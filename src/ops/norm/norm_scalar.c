@@ -16,10 +16,10 @@ static const uint8_t *mask_of(const bstk__norm_args *g, int64_t n, int64_t p) {
     return number < 0 ? NULL : g->partial_masks + (number * g->edge + p) * g->edge;
 }
 
-/* `count` values of head h from column j0 on. */
+/* `count` values of head h from column j0 on; the head stride of shared ones is 0. */
 static void load_columns(const bstk__norm_columns *c, int64_t h, int64_t j0, int64_t count, double missing,
                          double *to) {
-    const int64_t first = (c->heads == 1 ? 0 : h) * c->h + j0 * c->col;
+    const int64_t first = h * c->h + j0 * c->col;
     for (int64_t q = 0; q < count; q++) {
         const int64_t at = first + q * c->col;
         if (c->data == NULL)
