@@ -311,13 +311,13 @@ static bstk_status fill_spmm(const problem *p, matmul_plan *plan, bstk__work *wo
 
 bstk_status bstk__matmul_check(const bstk_matmul_desc *desc, int32_t gradient, problem *p) {
     static const char *const grad_names[] = {"sdd_grad", "dsd_grad", "dds_grad"};
-    const char *field = gradient ? "desc.forward." : "desc.";
+    const char *op = gradient ? "matmul_grad" : OP, *field = gradient ? "desc.forward" : "desc";
     if (desc->struct_size != sizeof *desc)
-        return bstk__fail(BSTK_ERR_INVALID, "%s: %sstruct_size is %zu, expected %zu (BSTK_MATMUL_DESC_INIT)",
-                          gradient ? "matmul_grad" : OP, field, desc->struct_size, sizeof *desc);
+        return bstk__fail(BSTK_ERR_INVALID, "%s: %s.struct_size is %zu, expected %zu (BSTK_MATMUL_DESC_INIT)", op,
+                          field, desc->struct_size, sizeof *desc);
     if (desc->mode != BSTK_SDD && desc->mode != BSTK_DSD && desc->mode != BSTK_DDS)
-        return bstk__fail(BSTK_ERR_INVALID, "%s: mode is %d, expected BSTK_SDD, BSTK_DSD or BSTK_DDS",
-                          gradient ? "matmul_grad" : OP, (int)desc->mode);
+        return bstk__fail(BSTK_ERR_INVALID, "%s: mode is %d, expected BSTK_SDD, BSTK_DSD or BSTK_DDS", op,
+                          (int)desc->mode);
     *p = (problem){.who = gradient ? grad_names[desc->mode - BSTK_SDD] : mode_name(desc->mode),
                    .c_name = gradient ? "d_c" : "c",
                    .desc = desc,
