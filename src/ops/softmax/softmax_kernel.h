@@ -1,11 +1,12 @@
 /*
  * softmax_kernel.h: the contract of the softmax kernels. For each element row i of a block row, over its stored blocks:
  *
- *     s(j) = scale * x(i,j) + rpe + rel + key_padding + attn      for the kept j (bstk/softmax.h)
- *     y(j) = exp(s(j) - max) / sum exp(s - max),  0 for what is not kept or lies past the edge;  lse = max + log sum
+ *     s(j) = c(scale * x(i,j)) + rpe + rel - ALiBi + key_padding + attn      for the kept j (bstk/softmax.h)
+ *     saved(j) = exp(s(j) - max) / (sum exp(s - max) + exp(sink - max)), 0 for what is not kept or lies past the edge
+ *     y = saved through the dropout;  lse = max + log(that sum)
  *
- * in f32 (f64 for f64), rounded once. A row without kept scores above -inf gives y = 0, lse = -inf; one with a kept NaN
- * or +inf gives NaN for all its kept places and lse. y may be x.
+ * in f32 (f64 for f64), rounded once. A row without kept scores or a sink above -inf gives y = 0, lse = -inf; one with
+ * a kept NaN or +inf gives NaN for all its kept places and lse. y may be x.
  */
 #ifndef BSTK_SOFTMAX_KERNEL_H
 #define BSTK_SOFTMAX_KERNEL_H
