@@ -15,20 +15,15 @@ static const command commands[] = {
     {"layout", "make, convert, show and measure layouts", cmd_layout},
     {"matmul", "block-sparse products sdd, dsd and dds", cmd_matmul},
     {"softmax", "softmax of each row over its stored blocks", cmd_softmax},
+    {"norm", "layernorm and rmsnorm of each row over its stored elements", cmd_norm},
     {"attention", "block-sparse attention, and a report for choosing a layout", cmd_attention},
     {"pack", "dense matrix to packed blocks", cmd_pack},
     {"unpack", "packed blocks to dense matrix", cmd_unpack},
     {"bench", "time problems", cmd_bench},
     {"check", "every kernel on this machine against the float64 reference", cmd_check},
     {"kernels", "the registered kernels", cmd_kernels},
-    {"norm", "layernorm and rmsnorm (not in this version)", cmd_norm},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
-
-int cmd_norm(int argc, char **argv) {
-    (void)argc, (void)argv;
-    usage_error("norm: layernorm and rmsnorm are not in this version");
-}
 
 static void overview(void) {
     puts("Usage: bstk COMMAND [OPTION...]\n"
