@@ -15,6 +15,7 @@
 #include "ops/softmax/score_terms.h"
 #include "plan/registry.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A tile is at most this many rows and columns; rows come in parts of 8. */
@@ -42,6 +43,61 @@ typedef struct bstk__attention_args {
 
 /* Scratch of one worker: rows of q and o, columns of k and v. */
 size_t bstk__attention_scratch_bytes(const bstk__attention_args *args, size_t element);
+
+/* ---- gradient ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * With p = exp(s - lse) made anew from q, k and lse, r the factor of the dropout, g(i,j) = r * sum_c d_o(i,c) v(j,c):
+ *
+ *     delta(i) = sum_c d_o(i,c) o(i,c) - d_lse(i);   ds = p * (g - delta), exactly 0 where p is 0
+ *     dx = (1 - tanh^2(scale * x / softcap)) * ds
+ *     d_q(i) = scale * sum_j dx k(j);  d_k(j) = scale * sum_i dx q(i);  d_v(j) = sum_i p r d_o(i)
+ *     d_term = sum of ds over the axes that the term broadcasts;  d_sinks = -sum of exp(sink - lse) * delta
+ *
+ * A row with lse = -inf has p = 0 and delta = 0; its q and d_o are not looked at. One kernel serves all passes; each
+ * pass has a cut of its own, and no unit writes what another one writes. Sums over rows, heads of a group and batches
+ * run in the order z, h, i, j, whatever the cut. Those of terms are in double.
+ */
+typedef enum bstk__attention_pass {
+    BSTK__ATTENTION_DELTA,          /* unit: 64 rows of (z, h) */
+    BSTK__ATTENTION_ROWS,           /* d_q; units as in the forward */
+    BSTK__ATTENTION_COLUMNS,        /* d_k, d_v, or a term without rows; unit: 8 columns of a block column of (z, h) */
+    BSTK__ATTENTION_TERM_ROWS,      /* a term with rows; unit: 8 rows of a block row of (z, h) */
+    BSTK__ATTENTION_TERM_DIAGONALS, /* rel_logits without rows; unit: 1024 of its columns of (z, h) */
+    BSTK__ATTENTION_SINKS           /* unit: a head */
+} bstk__attention_pass;
+
+enum { BSTK__ATTENTION_DIAGONALS = 1024 };
+
+/* The gradient of a term, of any floating type; z, h, row, col as in bstk__attention_dense. */
+typedef struct bstk__attention_term {
+    bstk__attention_dense to; /* data NULL: the pass is not for a term */
+    bstk_dtype dtype;
+    int32_t rel;     /* 1: (i,j) belongs to column E - 1 - (i - j), 0: to column j */
+    int64_t columns; /* E or N */
+} bstk__attention_term;
+
+typedef struct bstk__attention_grad_args {
+    bstk__attention_pass pass;
+    bstk__attention_dense q, k, v, o, d_o, lse, d_lse; /* d_lse.data NULL: 0 */
+    bstk__attention_dense d_q, d_k, d_v;               /* data NULL: not of this pass */
+    bstk__attention_term term;
+    void *delta; /* contiguous [Z, H, M] of f32 (f64 for f64) */
+    int64_t group;
+    bstk__terms terms;
+    int32_t plain; /* as in the forward */
+    const int64_t *row_ptr, *col_ptr;
+    const int32_t *col_idx, *col_row_idx;
+    const int64_t *col_perm;
+    int64_t rows, cols, layout_heads; /* blocks of one head */
+    int64_t batches, heads, m, n, d, dv;
+    int64_t out_batches, out_heads; /* of what the pass writes: batches or 1, heads, their groups or 1 */
+    int64_t heads_each;             /* heads summed into one of out_heads */
+    int32_t edge, parts;
+} bstk__attention_grad_args;
+
+/* Scratch of one worker for a pass; false when it does not fit 64 bits. */
+bool bstk__attention_grad_scratch_bytes(const bstk__attention_grad_args *args, int64_t element, int64_t *bytes);
 
 /* clang-format off */
 #define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
