@@ -392,6 +392,7 @@ bool workload_make(const problem *p, workload_values values, uint64_t seed, int3
     snprintf(w->what, sizeof w->what, "%svariant %d", names[values], (int)variant);
     if (p->cuda) {
         snprintf(error, PROBLEM_TEXT, "problem: device cuda is not in this build");
+        workload_free(w);
         return false;
     }
     if (!make_layout(w, &c, error)) {
