@@ -176,8 +176,6 @@ static bstk_status check_batches_and_heads(problem *p) {
         p->heads = a_heads == 1 ? b_heads : a_heads;
         if (mode == BSTK_DDS && b_heads != 1) /* the packed one says how many; a dense one may be shared */
             p->heads = b_heads;
-        if (p->heads == 1 && p->layout->nnz == 0 && mode != BSTK_SDD) /* no packed block tells the heads: c does */
-            p->heads = p->c.shape[1];
     }
     BSTK_TRY(check_heads(p, "a", a_heads, false));
     BSTK_TRY(check_heads(p, "b", b_heads, mode != BSTK_DDS));
