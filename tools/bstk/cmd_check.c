@@ -103,32 +103,47 @@ static void check_on(check_cmd *o, const problem *p, const char *kernel) {
     add_result(o, kernel ? kernel : "attention", &report);
 }
 
-static void check_named(check_cmd *o, const char *text) {
-    problem p;
-    char error[PROBLEM_TEXT];
-    if (!problem_parse(text, &p, error))
-        usage_error("check: %s", error);
-    if (p.cuda)
-        fail("check: %s: this build has no GPU kernels", text);
-    if (p.op == PROBLEM_ATTENTION) {
+/* Rows that are to run a problem; 0 for none. */
+static int run_rows(check_cmd *o, const problem *p, bool count_only) {
+    if (p->op == PROBLEM_ATTENTION) {
         if (o->kernel && strcmp(o->kernel, "attention") != 0)
-            usage_error("check: --kernel %s does not run %s", o->kernel, text);
-        check_on(o, &p, NULL);
-        return;
+            return 0;
+        if (!count_only)
+            check_on(o, p, NULL);
+        return 1;
     }
-    int ran = 0;
+    int rows = 0;
     for (int32_t i = 0; i < bstk_kernel_count(); i++) {
         bstk_kernel_info row = {.struct_size = sizeof row};
         must(bstk_kernel_get(i, &row));
-        if (!row_fits(&row, &p) || (o->kernel && strcmp(row.name, o->kernel) != 0))
+        if (!row_fits(&row, p) || (o->kernel && strcmp(row.name, o->kernel) != 0))
             continue;
-        check_on(o, &p, row.name);
-        ran++;
+        if (!count_only)
+            check_on(o, p, row.name);
+        rows++;
     }
-    if (ran == 0 && o->kernel)
-        usage_error("check: --kernel %s does not run %s", o->kernel, text);
-    if (ran == 0)
+    return rows;
+}
+
+/* All problems are read before the first one runs. */
+static problem *read_problems(check_cmd *o) {
+    problem *problems = calloc((size_t)o->problems.count + 1, sizeof *problems);
+    if (!problems)
+        fail("check: out of memory");
+    for (int i = 0; i < o->problems.count; i++) {
+        const char *text = o->problems.arg[i];
+        char error[PROBLEM_TEXT];
+        if (!problem_parse(text, &problems[i], error))
+            usage_error("check: %s", error);
+        if (problems[i].cuda)
+            fail("check: %s: this build has no GPU kernels", text);
+        if (run_rows(o, &problems[i], true) > 0)
+            continue;
+        if (o->kernel)
+            usage_error("check: --kernel %s does not run %s", o->kernel, text);
         fail("check: no kernel on this machine runs %s", text);
+    }
+    return problems;
 }
 
 static void expect_known_kernel(const char *name) {
@@ -173,6 +188,7 @@ int cmd_check(int argc, char **argv) {
         fail("check: device cuda:%d: this build has no GPU kernels", o.common.device.index);
     if (o.kernel)
         expect_known_kernel(o.kernel);
+    problem *problems = read_problems(&o);
     printf("%s%-32s %9s %14s   %s%s\n", style_on(STYLE_BOLD), "kernel", "problems", "error / bound", "result",
            style_off());
     if (o.problems.count == 0) {
@@ -181,7 +197,8 @@ int cmd_check(int argc, char **argv) {
         progress_end();
     }
     for (int i = 0; i < o.problems.count; i++)
-        check_named(&o, o.problems.arg[i]);
+        run_rows(&o, &problems[i], false);
+    free(problems);
     end_row(&o);
     printf("%lld passed, %lld failed\n", (long long)o.passed, (long long)o.failed);
     free(o.problems.arg);
