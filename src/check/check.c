@@ -74,8 +74,8 @@ static void tighten(const workload *w, expected *out, const expected *lse) {
             exact = is_power_of_two(out->value[i]);
         else if (w->p.op == PROBLEM_ATTENTION) /* n scores of 0: the sum of n integers, over n */
             exact = is_power_of_two(nearbyint(exp(lse->value[i / width])));
-        else /* |terms| up to 16, alpha and beta up to 2: every sum is below 2^24 */
-            exact = w->p.k < (1 << 18);
+        else /* operands up to 4: no sum, and nothing made of it, passes 2^24, up to which f32 has every integer */
+            exact = fabs(w->alpha) * 16 * (double)w->p.k + 4 * fabs(w->beta) < 0x1p24;
         if (exact)
             out->bound[i] = 0;
     }
