@@ -130,7 +130,7 @@ static bool reference(const workload *w, workload_values values, expected *out, 
 
 /* "[1, 0, 3]" of element `linear`. */
 static const char *index_text(const bstk_tensor *t, int64_t linear, char text[96]) {
-    int64_t index[BSTK_MAX_NDIM];
+    int64_t index[BSTK_MAX_NDIM] = {0};
     for (int i = t->ndim - 1; i >= 0; --i) {
         index[i] = linear % t->shape[i];
         linear /= t->shape[i];
