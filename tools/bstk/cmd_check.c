@@ -55,6 +55,7 @@ static error_t parse_check(int key, char *arg, struct argp_state *state) {
 static void end_row(check_cmd *o) {
     if (o->row_problems == 0)
         return;
+    progress_erase();
     bool good = o->row_failed == 0;
     printf("%-32s %9lld %14.3f   %s%s%s\n", o->row, (long long)o->row_problems, o->row_worst,
            style_on(good ? STYLE_GOOD : STYLE_BAD), good ? "pass" : "FAIL", style_off());
@@ -76,6 +77,7 @@ static void add_result(check_cmd *o, const char *kernel, const check_report *rep
     }
     o->failed++;
     o->row_failed++;
+    progress_erase();
     printf("%sFAIL%s %s\n", style_on(STYLE_BAD), style_off(), report->message);
 }
 
@@ -84,9 +86,11 @@ static bool after_problem(void *user, const bstk_kernel_info *row, const problem
     check_cmd *o = user;
     progress_add(1);
     const char *kernel = row ? row->name : "attention";
-    if (!o->kernel || strcmp(kernel, o->kernel) == 0)
+    if (!o->kernel || strcmp(kernel, o->kernel) == 0) {
         add_result(o, kernel, report);
-    return true;
+        return true;
+    }
+    return o->row_problems == 0; /* past the one row that was asked for */
 }
 
 /* ---- problems ---------------------------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ static struct {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    bool stop; /* under the mutex */
+    bool stop, drawn; /* under the mutex */
     const char *label;
     int64_t total;
     _Atomic int64_t done;
@@ -77,9 +77,14 @@ static void draw(void) {
     fflush(stderr);
 }
 
+static void erase(void) {
+    if (bar.drawn)
+        fputs("\r\033[K", stderr);
+    bar.drawn = false;
+}
+
 static void *draw_until_stopped(void *unused) {
     (void)unused;
-    bool drawn = false;
     double wait = 1.0; /* shorter work shows nothing */
     pthread_mutex_lock(&bar.mutex);
     while (!bar.stop) {
@@ -91,12 +96,11 @@ static void *draw_until_stopped(void *unused) {
         if (pthread_cond_timedwait(&bar.wake, &bar.mutex, &until) == 0 || bar.stop)
             continue;
         draw();
-        drawn = true;
+        bar.drawn = true;
         wait = 0.2;
     }
+    erase();
     pthread_mutex_unlock(&bar.mutex);
-    if (drawn)
-        fputs("\r\033[K", stderr);
     return NULL;
 }
 
@@ -122,6 +126,12 @@ void progress_begin(const common_opts *common, const char *label, int64_t total)
 
 void progress_add(int64_t done) {
     atomic_fetch_add(&bar.done, done);
+}
+
+void progress_erase(void) {
+    pthread_mutex_lock(&bar.mutex);
+    erase();
+    pthread_mutex_unlock(&bar.mutex);
 }
 
 void progress_end(void) {
