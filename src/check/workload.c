@@ -7,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Element masks and score terms are made element by element: only below this many scores of one batch. */
-#define MAX_MASKED (INT64_C(1) << 22)
+/* Element masks and score terms take memory for every score, stored or not: only up to this many. */
+#define MAX_MASKED 0x1p24
+
+static bool few_scores(const problem *p) {
+    return (double)p->z * (double)p->h * (double)p->m * (double)p->n <= MAX_MASKED;
+}
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
 
@@ -216,7 +220,7 @@ static bool make_terms(workload *w, choices *c) {
         const int64_t offsets[] = {0, p->n - p->m, 3, -2};
         t->causal_offset = offsets[pick(c, 4)];
     }
-    const bool room = p->m * p->n <= MAX_MASKED, exact = c->values == WORKLOAD_INTEGERS;
+    const bool room = few_scores(p), exact = c->values == WORKLOAD_INTEGERS;
     bool ok = true;
     if (!exact && room && pick(c, 3) == 1) {
         int64_t shape[4] = {all[0], all[1], all[2], all[3]};
@@ -375,7 +379,7 @@ static bool make_layout(workload *w, choices *c, char error[PROBLEM_TEXT]) {
     if (!problem_layout(NULL, &p, &w->layout, error))
         return false;
     const bool scores = p.op == PROBLEM_SOFTMAX || p.op == PROBLEM_ATTENTION;
-    if (scores && p.m > 0 && p.n > 0 && p.m * p.n <= MAX_MASKED / p.h && pick(c, 2) == 1)
+    if (scores && p.m > 0 && p.n > 0 && few_scores(&p) && pick(c, 2) == 1)
         return drop_elements(w, c, error);
     return true;
 }
