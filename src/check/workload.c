@@ -386,10 +386,19 @@ static bool make_layout(workload *w, choices *c, char error[PROBLEM_TEXT]) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
+/* Each problem, pass and variant draws for itself: the lists of problems then meet many more combinations. */
+static uint64_t choices_seed(const problem *p, workload_values values, uint64_t seed, int32_t variant) {
+    char text[PROBLEM_TEXT];
+    uint64_t hash = gen_hash(seed, (uint64_t)variant * 4 + (uint64_t)values);
+    for (const char *c = problem_print(p, text); *c != '\0'; ++c)
+        hash = gen_hash(hash, (uint64_t)(unsigned char)*c);
+    return hash;
+}
+
 bool workload_make(const problem *p, workload_values values, uint64_t seed, int32_t variant, workload *out,
                    char error[PROBLEM_TEXT]) {
     static const char *const names[] = {"", "integers, ", "special values, "};
-    choices c = {.seed = gen_hash(seed, (uint64_t)variant), .plain = variant == 0, .values = values};
+    choices c = {.seed = choices_seed(p, values, seed, variant), .plain = variant == 0, .values = values};
     workload *w = out;
     memset(w, 0, sizeof *w);
     w->p = *p;
