@@ -151,8 +151,10 @@ static bool make_product(workload *w, choices *c) {
 }
 
 static bool add_lse(workload *w, choices *c) {
-    if (pick(c, 3) == 2)
-        return true; /* left out */
+    const bool no_blocks = bstk_layout_heads(w->layout) == 1 && bstk_layout_nnz(w->layout) == 0;
+    if (pick(c, 3) == 2 &&
+        !no_blocks) /* a shared layout without blocks: somebody has to say how many heads there are */
+        return true;
     const int64_t shape[3] = {w->p.z, w->heads, w->p.m};
     const bstk_dtype dtype = w->p.dtype == BSTK_F64 ? BSTK_F64 : BSTK_F32;
     if (!gen_array_make(&w->array[WORKLOAD_LSE], dtype, 3, shape, pick_style(c, false, 3), data_seed(c)))
