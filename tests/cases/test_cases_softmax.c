@@ -362,6 +362,10 @@ static void test_bc_069(void **state) {
         set_x(&x, 13, 9, -INFINITY);
         for (int64_t j = 0; j < 32; ++j)
             set_x(&x, 9, j, -INFINITY);
+        for (int64_t j = 0; j < 32; ++j) { /* nothing but NaN, and NaN beside -inf: no number that could be a maximum */
+            set_x(&x, 15, j, NAN);
+            set_x(&x, 17, j, j == 30 ? (double)NAN : -INFINITY);
+        }
         score_check(&x);
         for (int64_t j = 0; j < 32; ++j) {
             const bool kept = j != 20;
@@ -370,6 +374,7 @@ static void test_bc_069(void **state) {
             assert_true(kept ? get_y(&x, 0, 0, 5, j) > 0 : get_y(&x, 0, 0, 5, j) == 0);
             assert_true(kept ? get_y(&x, 0, 0, 11, j) > 0 : get_y(&x, 0, 0, 11, j) == 0);
             assert_true(get_y(&x, 0, 0, 9, j) == 0);
+            assert_true(!kept || (isnan(get_y(&x, 0, 0, 15, j)) && isnan(get_y(&x, 0, 0, 17, j))));
         }
         assert_true(get_y(&x, 0, 0, 13, 9) == 0);
         const bstk_tensor *lse = &x.lse.t;
