@@ -22,7 +22,7 @@ static void every_row(void **state) {
     const check_options options = {.seed = 1, .variants = 3};
     int64_t problems = 0;
     assert_int_equal(check_all_rows(&options, print_failure, &problems), 0);
-    assert_int_equal(problems, check_all_count());
+    assert_int_equal(problems, check_all_count(&options));
     assert_true(problems > 900);
 }
 

@@ -100,7 +100,7 @@ static bool attend(attention_cmd *o) {
         make_array(&lse, lse_dtype(q.t.dtype), 3, full);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
-    progress_begin(&o->common, "attention", 0);
+    progress_begin_plan(&o->common, "attention", plan);
     double start = now();
     must(bstk_attention_run(plan, &q.t, &k.t, &v.t, &desc.terms, &out.t, desc.lse, &exec));
     double seconds = now() - start;

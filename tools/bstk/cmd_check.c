@@ -37,7 +37,7 @@ static error_t parse_check(int key, char *arg, struct argp_state *state) {
         take_positional(&o->problems, arg);
         return 0;
     case KEY_KERNEL:
-        o->kernel = arg;
+        o->kernel = o->options.kernel = arg;
         return 0;
     case KEY_SEED:
         o->options.seed = (uint64_t)option_int(&o->common, "--seed", arg, 0, INT64_MAX);
@@ -85,12 +85,8 @@ static bool after_problem(void *user, const bstk_kernel_info *row, const problem
     (void)p;
     check_cmd *o = user;
     progress_add(1);
-    const char *kernel = row ? row->name : "attention";
-    if (!o->kernel || strcmp(kernel, o->kernel) == 0) {
-        add_result(o, kernel, report);
-        return true;
-    }
-    return o->row_problems == 0; /* past the one row that was asked for */
+    add_result(o, row ? row->name : "attention", report);
+    return true;
 }
 
 /* ---- problems ---------------------------------------------------------------------------------------------------- */
@@ -196,7 +192,7 @@ int cmd_check(int argc, char **argv) {
     printf("%s%-32s %9s %14s   %s%s\n", style_on(STYLE_BOLD), "kernel", "problems", "error / bound", "result",
            style_off());
     if (o.problems.count == 0) {
-        progress_begin(&o.common, "check", check_all_count());
+        progress_begin(&o.common, "check", check_all_count(&o.options));
         check_all_rows(&o.options, after_problem, &o);
         progress_end();
     }

@@ -140,7 +140,7 @@ static void multiply(matmul_cmd *o, bstk_mode mode) {
         make_array(&c, dtype, ndim, shape);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
-    progress_begin(&o->common, "matmul", 0);
+    progress_begin_plan(&o->common, "matmul", plan);
     double start = now();
     must(bstk_matmul_run(plan, o->alpha, &a.t, &b.t, o->beta, &c.t, &exec));
     double seconds = now() - start;

@@ -56,10 +56,13 @@ static struct {
     const char *label;
     int64_t total;
     _Atomic int64_t done;
+    atomic_bool counts_tasks; /* a plan's tasks move the bar */
     double start;
 } bar = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 enum { BAR_CELLS = 30 };
+/* What one kernel of a plan adds to a bar, however many tasks it has. */
+static const int64_t PLAN_UNITS = 1000000;
 
 static void draw(void) {
     double seconds = now() - bar.start;
@@ -124,6 +127,20 @@ void progress_begin(const common_opts *common, const char *label, int64_t total)
     bar.active = pthread_create(&bar.thread, NULL, draw_until_stopped, NULL) == 0;
 }
 
+void progress_task(void *unused, int64_t total) {
+    (void)unused;
+    if (atomic_load(&bar.counts_tasks))
+        atomic_fetch_add(&bar.done, PLAN_UNITS / total);
+}
+
+void progress_begin_plan(const common_opts *common, const char *label, const bstk_plan *plan) {
+    int64_t parts = 1; /* kernels of the plan, each with tasks of its own */
+    for (const char *name = bstk_plan_kernel(plan); *name; name++)
+        parts += *name == '+';
+    progress_begin(common, label, parts * PLAN_UNITS);
+    atomic_store(&bar.counts_tasks, true);
+}
+
 void progress_add(int64_t done) {
     atomic_fetch_add(&bar.done, done);
 }
@@ -144,4 +161,5 @@ void progress_end(void) {
     pthread_join(bar.thread, NULL);
     pthread_cond_destroy(&bar.wake);
     bar.active = false;
+    atomic_store(&bar.counts_tasks, false);
 }
