@@ -4,6 +4,8 @@ BUILD  ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 
+MAKEFLAGS += --no-print-directory
+
 .PHONY: all build run test install clean deps deps-test deps-check lint sanitize fuzz help
 
 all: build

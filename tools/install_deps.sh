@@ -39,7 +39,7 @@ if [ "$what" != build ]; then
 #include <stdint.h>
 #include <cmocka.h>'
     need python3 command -v python3
-    need python3-numpy python3 -c 'import numpy'
+    need python3-numpy sh -c '/usr/bin/python3 -c "import numpy" || python3 -c "import numpy"'
 fi
 if [ "$what" = check ]; then
     need git command -v git

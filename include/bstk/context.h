@@ -40,10 +40,15 @@ typedef struct bstk_context_opts {
     int32_t num_threads;     /* 0: BSTK_NUM_THREADS, or else what OpenMP would use */
     const char *max_isa;     /* NULL, "scalar", "avx2", "avx512" or "neon"; copied */
     const char *log_enabled; /* NULL: BSTK_LOG; else a comma list of "dispatch", "plan", "all", "none" */
+
+    /* Called by the working threads after each task of a run, `total` of them in all; for progress bars. It finds more,
+     * smaller tasks than a run without it. */
+    void (*progress)(void *user, int64_t total);
+    void *progress_user;
 } bstk_context_opts;
 
 /* clang-format off */
-#define BSTK_CONTEXT_OPTS_INIT { sizeof(bstk_context_opts), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define BSTK_CONTEXT_OPTS_INIT { sizeof(bstk_context_opts), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* clang-format on */
 
 /**

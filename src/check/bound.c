@@ -123,17 +123,17 @@ bound_result bound_compare(const bstk_tensor *got, const double *want, const dou
         } else if (isinf(g)) {
             const bool may = signbit(g) == signbit(w) && fabs(w) + bound[i] >= bound_overflow(got->dtype);
             ratio = may || gen_round(got->dtype, w) == g ? 0 : INFINITY;
-        } else if (bound[i] > 0) {
-            ratio = fabs(g - w) / bound[i];
-        } else {
+        } else if (bound[i] == 0) {
             ratio = gen_round(got->dtype, w) == g ? 0 : INFINITY;
+        } else {
+            ratio = fabs(g - w) / bound[i];
         }
         const bool bad = !(ratio <= 1);
         r.bad += bad;
         if (!isinf(ratio) && ratio > r.worst)
             r.worst = ratio;
         if (bad && isnan(ratio))
-            ratio = INFINITY; /* a NaN where a number belongs */
+            ratio = INFINITY; /* a NaN where a number belongs, or a bound that is none */
         if (bad ? ratio > worst_bad : (r.ok && (r.at < 0 || ratio >= r.worst))) {
             worst_bad = bad ? ratio : worst_bad;
             r.at = i;

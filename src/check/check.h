@@ -20,7 +20,8 @@
 
 typedef struct check_options {
     uint64_t seed;
-    int32_t variants; /* tried per problem; 0: the default of 6; 1: only the plain one */
+    int32_t variants;   /* tried per problem; 0: the default of 6; 1: only the plain one */
+    const char *kernel; /* check_all_rows: only this row, or "attention"; NULL: all */
     /* NULL, or called after each run and before its outputs are looked at: for tests of the judge itself. */
     void (*tamper)(void *user, workload *w);
     void *tamper_user;
@@ -51,6 +52,6 @@ typedef bool (*check_callback)(void *user, const bstk_kernel_info *row, const pr
 int64_t check_all_rows(const check_options *options, check_callback callback, void *user);
 
 /* How many problems check_all_rows will run: for progress bars. */
-int64_t check_all_count(void);
+int64_t check_all_count(const check_options *options);
 
 #endif

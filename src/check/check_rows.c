@@ -226,14 +226,18 @@ static void check_row(tally *t, const bstk_kernel_info *row, const char *op, bst
     }
 }
 
+static bool is_wanted(const tally *t, const char *kernel) {
+    return t->options == NULL || t->options->kernel == NULL || strcmp(t->options->kernel, kernel) == 0;
+}
+
 static void check_rows(tally *t) {
     static const bstk_dtype floats[] = {BSTK_F64, BSTK_F32, BSTK_F16, BSTK_BF16};
     for (int32_t i = 0; i < bstk_kernel_count() && !t->stopped; ++i) {
         bstk_kernel_info row = {.struct_size = sizeof row};
-        if (bstk_kernel_get(i, &row) == BSTK_OK && row.available)
+        if (bstk_kernel_get(i, &row) == BSTK_OK && row.available && is_wanted(t, row.name))
             check_row(t, &row, row.op, row.dtype, row.packed_dtype);
     }
-    for (int i = 0; i < LENGTH(floats) && !t->stopped; ++i)
+    for (int i = 0; i < LENGTH(floats) && !t->stopped && is_wanted(t, "attention"); ++i)
         check_row(t, NULL, "attention", floats[i], floats[i]);
 }
 
@@ -243,8 +247,8 @@ int64_t check_all_rows(const check_options *options, check_callback callback, vo
     return t.failed;
 }
 
-int64_t check_all_count(void) {
-    tally t = {.counting = true};
+int64_t check_all_count(const check_options *options) {
+    tally t = {.options = options, .counting = true};
     check_rows(&t);
     return t.problems;
 }

@@ -27,6 +27,8 @@ static void matrix_free(matrix *x) {
 
 static bool matrix_make(matrix *x, int64_t rows, int64_t cols) {
     *x = (matrix){.rows = rows, .cols = cols};
+    if ((double)rows * (double)cols > 0x1p40) /* 8 TiB: no machine of ours, and the product may not fit 64 bits */
+        return false;
     x->value = calloc((size_t)(rows * cols + 1), sizeof(double));
     return x->value != NULL;
 }

@@ -7,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Element masks and score terms are made element by element: only below this many scores of one batch. */
-#define MAX_MASKED (INT64_C(1) << 22)
+/* Element masks and score terms take memory for every score, stored or not: only up to this many. */
+#define MAX_MASKED 0x1p24
+
+static bool few_scores(const problem *p) {
+    return (double)p->z * (double)p->h * (double)p->m * (double)p->n <= MAX_MASKED;
+}
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
 
@@ -100,7 +104,8 @@ static int64_t all_blocks(const workload *w) {
 static bool make_product(workload *w, choices *c) {
     const problem *p = &w->p;
     static const double scales[][2] = {{1, 0}, {-0.5, 0}, {1, 1}, {2, -0.75}, {0, 0.5}, {0.3, 0}};
-    static const double exact[][2] = {{1, 0}, {-2, 0}, {1, 1}, {2, -1}, {0, 1}, {1, 0}};
+    /* 333 and 77 take sums past the significant bits of the half types, so that the store has to round. */
+    static const double exact[][2] = {{333, 0}, {-2, 0}, {1, 1}, {-77, -1}, {0, 1}, {1, 0}};
     const int64_t choice = pick(c, 6), nnz = bstk_layout_nnz(w->layout), h = w->heads;
     w->alpha = (c->values == WORKLOAD_INTEGERS ? exact : scales)[choice][0];
     w->beta = (c->values == WORKLOAD_INTEGERS ? exact : scales)[choice][1];
@@ -146,8 +151,10 @@ static bool make_product(workload *w, choices *c) {
 }
 
 static bool add_lse(workload *w, choices *c) {
-    if (pick(c, 3) == 2)
-        return true; /* left out */
+    const bool no_blocks = bstk_layout_heads(w->layout) == 1 && bstk_layout_nnz(w->layout) == 0;
+    if (pick(c, 3) == 2 &&
+        !no_blocks) /* a shared layout without blocks: somebody has to say how many heads there are */
+        return true;
     const int64_t shape[3] = {w->p.z, w->heads, w->p.m};
     const bstk_dtype dtype = w->p.dtype == BSTK_F64 ? BSTK_F64 : BSTK_F32;
     if (!gen_array_make(&w->array[WORKLOAD_LSE], dtype, 3, shape, pick_style(c, false, 3), data_seed(c)))
@@ -215,7 +222,7 @@ static bool make_terms(workload *w, choices *c) {
         const int64_t offsets[] = {0, p->n - p->m, 3, -2};
         t->causal_offset = offsets[pick(c, 4)];
     }
-    const bool room = p->m * p->n <= MAX_MASKED, exact = c->values == WORKLOAD_INTEGERS;
+    const bool room = few_scores(p), exact = c->values == WORKLOAD_INTEGERS;
     bool ok = true;
     if (!exact && room && pick(c, 3) == 1) {
         int64_t shape[4] = {all[0], all[1], all[2], all[3]};
@@ -374,17 +381,26 @@ static bool make_layout(workload *w, choices *c, char error[PROBLEM_TEXT]) {
     if (!problem_layout(NULL, &p, &w->layout, error))
         return false;
     const bool scores = p.op == PROBLEM_SOFTMAX || p.op == PROBLEM_ATTENTION;
-    if (scores && p.m > 0 && p.n > 0 && p.m * p.n <= MAX_MASKED / p.h && pick(c, 2) == 1)
+    if (scores && p.m > 0 && p.n > 0 && few_scores(&p) && pick(c, 2) == 1)
         return drop_elements(w, c, error);
     return true;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
+/* Each problem, pass and variant draws for itself: the lists of problems then meet many more combinations. */
+static uint64_t choices_seed(const problem *p, workload_values values, uint64_t seed, int32_t variant) {
+    char text[PROBLEM_TEXT];
+    uint64_t hash = gen_hash(seed, (uint64_t)variant * 4 + (uint64_t)values);
+    for (const char *c = problem_print(p, text); *c != '\0'; ++c)
+        hash = gen_hash(hash, (uint64_t)(unsigned char)*c);
+    return hash;
+}
+
 bool workload_make(const problem *p, workload_values values, uint64_t seed, int32_t variant, workload *out,
                    char error[PROBLEM_TEXT]) {
     static const char *const names[] = {"", "integers, ", "special values, "};
-    choices c = {.seed = gen_hash(seed, (uint64_t)variant), .plain = variant == 0, .values = values};
+    choices c = {.seed = choices_seed(p, values, seed, variant), .plain = variant == 0, .values = values};
     workload *w = out;
     memset(w, 0, sizeof *w);
     w->p = *p;
@@ -392,6 +408,7 @@ bool workload_make(const problem *p, workload_values values, uint64_t seed, int3
     snprintf(w->what, sizeof w->what, "%svariant %d", names[values], (int)variant);
     if (p->cuda) {
         snprintf(error, PROBLEM_TEXT, "problem: device cuda is not in this build");
+        workload_free(w);
         return false;
     }
     if (!make_layout(w, &c, error)) {

@@ -46,9 +46,9 @@ typedef enum workload_values { WORKLOAD_UNIFORM, WORKLOAD_INTEGERS, WORKLOAD_SPE
 
 /*
  * Layout and operands of one variant; no plan yet. False: one line in `error`, nothing to free.
- * Variant 0 is plain; the others draw strides, broadcasts, terms and so on from (seed, variant). Integers make every
- * step of a right computation exact: products of small integers, and for softmax and attention scores of 0. Special
- * adds NaN, infinities and subnormals, in attention also at every key and value that is dropped.
+ * Variant 0 is plain; the others draw strides, broadcasts, terms and so on from (problem, values, seed, variant).
+ * Integers make every step of a right computation exact: products of small integers, and for softmax and attention
+ * scores of 0. Special adds NaN, infinities and subnormals, in attention also at every key and value that is dropped.
  * `out` points into itself: do not copy it.
  */
 bool workload_make(const problem *p, workload_values values, uint64_t seed, int32_t variant, workload *out,

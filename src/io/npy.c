@@ -298,24 +298,24 @@ static bool write_elements(io_output *output, const bstk_tensor *t, size_t bytes
     return true;
 }
 
-bool io_npy_write(const char *path, const bstk_tensor *t, io_error *error) {
+bool io_npy_put(io_output *output, const char *name, const bstk_tensor *t, io_error *error) {
     size_t bytes;
     if (bstk_dtype_size(t->dtype) == 0)
-        return io__fail(error, path, "cannot write the unknown type %d", (int)t->dtype);
+        return io__fail(error, name, "cannot write the unknown type %d", (int)t->dtype);
     if (t->ndim < 0 || t->ndim > BSTK_MAX_NDIM)
-        return io__fail(error, path, "cannot write %d axes, expected 0 to %d", (int)t->ndim, BSTK_MAX_NDIM);
+        return io__fail(error, name, "cannot write %d axes, expected 0 to %d", (int)t->ndim, BSTK_MAX_NDIM);
     if (t->device.kind != BSTK_CPU)
-        return io__fail(error, path, "cannot write an array on device kind %d, expected the CPU", (int)t->device.kind);
-    if (!array_bytes(path, t->dtype, t->ndim, t->shape, &bytes, error))
+        return io__fail(error, name, "cannot write an array on device kind %d, expected the CPU", (int)t->device.kind);
+    if (!array_bytes(name, t->dtype, t->ndim, t->shape, &bytes, error))
         return false;
     if (bytes > 0 && t->data == NULL)
-        return io__fail(error, path, "cannot write an array whose data is NULL");
+        return io__fail(error, name, "cannot write an array whose data is NULL");
+    return write_header(output, t->dtype, t->ndim, t->shape, error) && write_elements(output, t, bytes, error);
+}
+
+bool io_npy_write(const char *path, const bstk_tensor *t, io_error *error) {
     io_output *output = io_output_open(path, error);
-    if (output == NULL)
-        return false;
-    const bool good =
-        write_header(output, t->dtype, t->ndim, t->shape, error) && write_elements(output, t, bytes, error);
-    return io__output_end(output, good, error);
+    return output != NULL && io__output_end(output, io_npy_put(output, path, t, error), error);
 }
 
 static bool write_mask(io_output *output, const bstk_layout *layout, const int64_t *shape, unsigned char *row,

@@ -10,7 +10,7 @@
 /* A task should outlast the few microseconds that waking a thread costs: at a few GFLOP/s this is some 20 us. */
 static const double TASK_COST = 100e3;
 /* More tasks than threads, so that threads that are slower, or started late, take fewer. */
-enum { TASKS_PER_THREAD = 8, SCRATCH_ALIGN = 64 };
+enum { TASKS_PER_THREAD = 8, TASKS_WITH_PROGRESS = 200, SCRATCH_ALIGN = 64 };
 
 bstk_status bstk__plan_new(bstk_context *ctx, const bstk_layout *layout, const char *op, size_t bytes,
                            bstk_plan **out) {
@@ -68,6 +68,8 @@ bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, con
                                 size_t worker_scratch) {
     const int32_t threads = plan->ctx->num_threads;
     int64_t tasks = threads == 1 ? 1 : (int64_t)threads * TASKS_PER_THREAD;
+    if (plan->ctx->opts.progress)
+        tasks = bstk__max(tasks, TASKS_WITH_PROGRESS);
     if (cost / TASK_COST < (double)tasks)
         tasks = bstk__max(1, (int64_t)(cost / TASK_COST));
     BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, &plan->schedule));
@@ -123,6 +125,7 @@ typedef struct task_run {
 static void pull_tasks(void *arg, int32_t worker) {
     task_run *run = arg;
     const bstk__schedule *schedule = &run->plan->schedule;
+    const bstk_context_opts *opts = &run->plan->ctx->opts;
     void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : NULL;
     for (;;) {
         const int64_t t = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
@@ -130,6 +133,8 @@ static void pull_tasks(void *arg, int32_t worker) {
             return;
         if (schedule->bounds[t] < schedule->bounds[t + 1])
             run->plan->fn(run->args, schedule->bounds[t], schedule->bounds[t + 1], scratch);
+        if (opts->progress)
+            opts->progress(opts->progress_user, schedule->tasks);
     }
 }
 

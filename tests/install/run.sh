@@ -21,7 +21,7 @@ cat "$prefix"/include/bstk/*.h | tr '\n' ' ' | grep -o 'BSTK_API[^;]*;' | grep -
 diff -u "$work/declared.txt" "$work/symbols.txt" || fail "declared and exported functions differ"
 
 for header in "$prefix"/include/bstk/*.h; do
-    printf '#include <bstk/%s>\n' "$(basename "$header")" >"$work/one.c"
+    printf '#include <bstk/%s>\nint not_empty;\n' "$(basename "$header")" >"$work/one.c"
     cp "$work/one.c" "$work/one.cpp"
     cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -c "$work/one.c" -o "$work/one.o"
     c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -c "$work/one.cpp" -o "$work/one.o"

@@ -149,9 +149,9 @@ void product_make(product *x, const product_case *given) {
 }
 
 static void product_text(const product_case *p, const char *kernel, char *text, size_t bytes) {
-    snprintf(text, bytes, "%s b%d z%lld h%lld m%lld n%lld k%lld%s%s%s", kernel, (int)p->block, (long long)p->z,
-             (long long)p->h, (long long)p->m, (long long)p->n, (long long)p->k, p->ta ? " ta" : "", p->tb ? " tb" : "",
-             p->tc ? " tc" : "");
+    snprintf(text, bytes, "%s b%d z%lld h%lld m%lld n%lld k%lld%s%s%s seed %llu", kernel, (int)p->block,
+             (long long)p->z, (long long)p->h, (long long)p->m, (long long)p->n, (long long)p->k, p->ta ? " ta" : "",
+             p->tb ? " tb" : "", p->tc ? " tc" : "", (unsigned long long)p->seed);
 }
 
 /* C before a run: NaN, or values when they count. */
@@ -314,9 +314,9 @@ void score_run(score_op *x) {
 }
 
 static void score_text(const score_case *p, const char *kernel, char *text, size_t bytes) {
-    snprintf(text, bytes, "%s %s b%d z%lld h%lld m%lld n%lld d%lld", p->attention ? "attention" : kernel,
+    snprintf(text, bytes, "%s %s b%d z%lld h%lld m%lld n%lld d%lld seed %llu", p->attention ? "attention" : kernel,
              bstk_dtype_name(p->dtype), (int)p->block, (long long)p->z, (long long)p->h, (long long)p->m,
-             (long long)p->n, (long long)p->d);
+             (long long)p->n, (long long)p->d, (unsigned long long)p->seed);
 }
 
 enum { SCORE_INPUTS = 8 };

@@ -80,3 +80,14 @@ void *sparse_alloc(size_t bytes) {
 void sparse_free(void *ptr, size_t bytes) {
     assert_int_equal(munmap(ptr, bytes), 0);
 }
+
+void *scrap_alloc(size_t bytes, size_t tail) {
+    const size_t scrap = (size_t)1 << 24, kept = whole_pages(tail);
+    char *memory = sparse_alloc(bytes);
+    const int file = memfd_create("scrap", 0);
+    assert_true(file >= 0 && ftruncate(file, (off_t)scrap) == 0);
+    for (size_t at = 0; at + scrap + kept <= bytes; at += scrap)
+        assert_true(mmap(memory + at, scrap, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == memory + at);
+    close(file);
+    return memory;
+}

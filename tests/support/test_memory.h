@@ -29,4 +29,10 @@ void guarded_free(void *ptr, size_t bytes);
 void *sparse_alloc(size_t bytes);
 void sparse_free(void *ptr, size_t bytes);
 
+/*
+ * Address space for an output of which only the last `tail` bytes matter: the pages before them are all the same few
+ * megabytes. Both sizes are rounded up to whole pages, the end stays where `bytes` says. Freed by sparse_free.
+ */
+void *scrap_alloc(size_t bytes, size_t tail);
+
 #endif

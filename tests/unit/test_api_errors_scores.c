@@ -622,10 +622,12 @@ static void test_attention_run(void **state) {
     snprintf(text, sizeof text, "attention: scratch has %zu bytes, expected %zu (bstk_plan_scratch_bytes)", bytes - 1,
              bytes);
     refused(bstk_attention_run(plan, q, k, v, &terms, o, lse, &exec), BSTK_ERR_INVALID, text);
+    void *scratch = exec.scratch;
     exec.scratch = NULL;
     exec.scratch_bytes = bytes;
     snprintf(text, sizeof text, "attention: scratch has 0 bytes, expected %zu (bstk_plan_scratch_bytes)", bytes);
     refused(bstk_attention_run(plan, q, k, v, &terms, o, lse, &exec), BSTK_ERR_INVALID, text);
+    free(scratch);
     bstk_plan_release(plan);
     f.attention.lse = NULL;
     ok(bstk_attention_plan(f.ctx, &f.attention, &plan));

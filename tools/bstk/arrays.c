@@ -104,7 +104,8 @@ static bstk_layout *layout_from_npy(bstk_context *ctx, const common_opts *common
 static bstk_layout *layout_from_own_file(bstk_context *ctx, const common_opts *common, const layout_opts *opts,
                                          const void *bytes, size_t size) {
     bstk_layout *layout = NULL;
-    must(bstk_layout_parse(ctx, bytes, size, &layout));
+    if (bstk_layout_parse(ctx, bytes, size, &layout) != BSTK_OK)
+        fail("%s; the file is %s", bstk_last_error(), opts->path);
     if (opts->block && opts->block != bstk_layout_block(layout))
         fail("%s: --block is %d, but the layout %s has blocks of %d", common->command, opts->block, opts->path,
              bstk_layout_block(layout));

@@ -139,7 +139,10 @@ int term_columns(void); /* of standard output; 80 when unknown */
 
 /* A bar on standard error, drawn from the second second on when that is a terminal. total 0: only the time. */
 void progress_begin(const common_opts *common, const char *label, int64_t total);
+void progress_begin_plan(const common_opts *common, const char *label, const bstk_plan *plan); /* moved by its tasks */
+void progress_task(void *unused, int64_t total); /* for bstk_context_opts.progress */
 void progress_add(int64_t done);
+void progress_erase(void); /* before a line on the same terminal; the bar comes back by itself */
 void progress_end(void);
 bool progress_wanted(const common_opts *common);
 

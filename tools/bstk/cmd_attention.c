@@ -63,13 +63,6 @@ static error_t parse_attention(int key, char *arg, struct argp_state *state) {
     }
 }
 
-static void load_matrix(const attention_cmd *o, const char *name, const char *path, io_array *array) {
-    load_operand(&o->common, name, path, array);
-    if (array->t.ndim < 2)
-        fail("attention: %s has %d ax%s, expected 2 to 4; %s is %s", name, array->t.ndim,
-             array->t.ndim == 1 ? "is" : "es", name, path);
-}
-
 static int largest(int a, int b, int c) {
     int ab = a > b ? a : b;
     return ab > c ? ab : c;
@@ -81,9 +74,9 @@ static bool attend(attention_cmd *o) {
     io_array q, k, v, out, lse = {0};
     terms_arrays arrays;
     bstk_attention_desc desc = BSTK_ATTENTION_DESC_INIT;
-    load_matrix(o, "q", o->files.arg[0], &q);
-    load_matrix(o, "k", o->files.arg[1], &k);
-    load_matrix(o, "v", o->files.arg[2], &v);
+    load_operand(&o->common, "q", o->files.arg[0], &q);
+    load_operand(&o->common, "k", o->files.arg[1], &k);
+    load_operand(&o->common, "v", o->files.arg[2], &v);
     load_terms(&o->common, &o->terms, layout, &arrays, &desc.terms);
     int64_t heads = bstk_layout_heads(layout) > 1 ? bstk_layout_heads(layout) : axis(&q.t, 3);
     int64_t full[4] = {axis(&q.t, 4), heads, axis(&q.t, 2), axis(&v.t, 1)};
@@ -107,7 +100,7 @@ static bool attend(attention_cmd *o) {
         make_array(&lse, lse_dtype(q.t.dtype), 3, full);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
-    progress_begin(&o->common, "attention", 0);
+    progress_begin_plan(&o->common, "attention", plan);
     double start = now();
     must(bstk_attention_run(plan, &q.t, &k.t, &v.t, &desc.terms, &out.t, desc.lse, &exec));
     double seconds = now() - start;

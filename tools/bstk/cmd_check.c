@@ -37,7 +37,7 @@ static error_t parse_check(int key, char *arg, struct argp_state *state) {
         take_positional(&o->problems, arg);
         return 0;
     case KEY_KERNEL:
-        o->kernel = arg;
+        o->kernel = o->options.kernel = arg;
         return 0;
     case KEY_SEED:
         o->options.seed = (uint64_t)option_int(&o->common, "--seed", arg, 0, INT64_MAX);
@@ -55,6 +55,7 @@ static error_t parse_check(int key, char *arg, struct argp_state *state) {
 static void end_row(check_cmd *o) {
     if (o->row_problems == 0)
         return;
+    progress_erase();
     bool good = o->row_failed == 0;
     printf("%-32s %9lld %14.3f   %s%s%s\n", o->row, (long long)o->row_problems, o->row_worst,
            style_on(good ? STYLE_GOOD : STYLE_BAD), good ? "pass" : "FAIL", style_off());
@@ -76,6 +77,7 @@ static void add_result(check_cmd *o, const char *kernel, const check_report *rep
     }
     o->failed++;
     o->row_failed++;
+    progress_erase();
     printf("%sFAIL%s %s\n", style_on(STYLE_BAD), style_off(), report->message);
 }
 
@@ -83,9 +85,7 @@ static bool after_problem(void *user, const bstk_kernel_info *row, const problem
     (void)p;
     check_cmd *o = user;
     progress_add(1);
-    const char *kernel = row ? row->name : "attention";
-    if (!o->kernel || strcmp(kernel, o->kernel) == 0)
-        add_result(o, kernel, report);
+    add_result(o, row ? row->name : "attention", report);
     return true;
 }
 
@@ -103,32 +103,47 @@ static void check_on(check_cmd *o, const problem *p, const char *kernel) {
     add_result(o, kernel ? kernel : "attention", &report);
 }
 
-static void check_named(check_cmd *o, const char *text) {
-    problem p;
-    char error[PROBLEM_TEXT];
-    if (!problem_parse(text, &p, error))
-        usage_error("check: %s", error);
-    if (p.cuda)
-        fail("check: %s: this build has no GPU kernels", text);
-    if (p.op == PROBLEM_ATTENTION) {
+/* Rows that are to run a problem; 0 for none. */
+static int run_rows(check_cmd *o, const problem *p, bool count_only) {
+    if (p->op == PROBLEM_ATTENTION) {
         if (o->kernel && strcmp(o->kernel, "attention") != 0)
-            usage_error("check: --kernel %s does not run %s", o->kernel, text);
-        check_on(o, &p, NULL);
-        return;
+            return 0;
+        if (!count_only)
+            check_on(o, p, NULL);
+        return 1;
     }
-    int ran = 0;
+    int rows = 0;
     for (int32_t i = 0; i < bstk_kernel_count(); i++) {
         bstk_kernel_info row = {.struct_size = sizeof row};
         must(bstk_kernel_get(i, &row));
-        if (!row_fits(&row, &p) || (o->kernel && strcmp(row.name, o->kernel) != 0))
+        if (!row_fits(&row, p) || (o->kernel && strcmp(row.name, o->kernel) != 0))
             continue;
-        check_on(o, &p, row.name);
-        ran++;
+        if (!count_only)
+            check_on(o, p, row.name);
+        rows++;
     }
-    if (ran == 0 && o->kernel)
-        usage_error("check: --kernel %s does not run %s", o->kernel, text);
-    if (ran == 0)
+    return rows;
+}
+
+/* All problems are read before the first one runs. */
+static problem *read_problems(check_cmd *o) {
+    problem *problems = calloc((size_t)o->problems.count + 1, sizeof *problems);
+    if (!problems)
+        fail("check: out of memory");
+    for (int i = 0; i < o->problems.count; i++) {
+        const char *text = o->problems.arg[i];
+        char error[PROBLEM_TEXT];
+        if (!problem_parse(text, &problems[i], error))
+            usage_error("check: %s", error);
+        if (problems[i].cuda)
+            fail("check: %s: this build has no GPU kernels", text);
+        if (run_rows(o, &problems[i], true) > 0)
+            continue;
+        if (o->kernel)
+            usage_error("check: --kernel %s does not run %s", o->kernel, text);
         fail("check: no kernel on this machine runs %s", text);
+    }
+    return problems;
 }
 
 static void expect_known_kernel(const char *name) {
@@ -173,15 +188,17 @@ int cmd_check(int argc, char **argv) {
         fail("check: device cuda:%d: this build has no GPU kernels", o.common.device.index);
     if (o.kernel)
         expect_known_kernel(o.kernel);
+    problem *problems = read_problems(&o);
     printf("%s%-32s %9s %14s   %s%s\n", style_on(STYLE_BOLD), "kernel", "problems", "error / bound", "result",
            style_off());
     if (o.problems.count == 0) {
-        progress_begin(&o.common, "check", check_all_count());
+        progress_begin(&o.common, "check", check_all_count(&o.options));
         check_all_rows(&o.options, after_problem, &o);
         progress_end();
     }
     for (int i = 0; i < o.problems.count; i++)
-        check_named(&o, o.problems.arg[i]);
+        run_rows(&o, &problems[i], false);
+    free(problems);
     end_row(&o);
     printf("%lld passed, %lld failed\n", (long long)o.passed, (long long)o.failed);
     free(o.problems.arg);

@@ -73,7 +73,7 @@ static void convert(convert_cmd *o, bstk_convert_direction direction) {
     make_array(&y, x.t.dtype, ndim, shape);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
-    progress_begin(&o->common, o->common.command, 0);
+    progress_begin_plan(&o->common, o->common.command, plan);
     double start = now();
     must(bstk_convert_run(plan, &x.t, &y.t, &exec));
     double seconds = now() - start;

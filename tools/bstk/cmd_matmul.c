@@ -76,13 +76,6 @@ static bstk_mode parse_mode(const char *text) {
     usage_error("matmul: mode is '%s', expected sdd, dsd or dds", text);
 }
 
-static void expect_axes(bstk_mode mode, const char *name, const char *path, const bstk_tensor *t, int least) {
-    static const char *const modes[] = {"", "sdd", "dsd", "dds"};
-    if (t->ndim < least)
-        fail("%s: %s has %d ax%s, expected %d to 4; %s is %s", modes[mode], name, t->ndim, t->ndim == 1 ? "is" : "es",
-             least, name, path);
-}
-
 /*
  * Shape of C, from what the library will hold it against. Axes that no input has are left out: [M,K] times one head of
  * packed blocks [nnz,b,b] is [M,N].
@@ -123,11 +116,8 @@ static void multiply(matmul_cmd *o, bstk_mode mode) {
     bstk_context *ctx = make_context(&o->common);
     bstk_layout *layout = load_layout(ctx, &o->common, &o->layout, NULL);
     io_array a, b, c;
-    const char *path_a = o->files.arg[1], *path_b = o->files.arg[2];
-    load_operand(&o->common, "a", path_a, &a);
-    load_operand(&o->common, "b", path_b, &b);
-    expect_axes(mode, "a", path_a, &a.t, mode == BSTK_DSD ? 3 : 2);
-    expect_axes(mode, "b", path_b, &b.t, mode == BSTK_DDS ? 3 : 2);
+    load_operand(&o->common, "a", o->files.arg[1], &a);
+    load_operand(&o->common, "b", o->files.arg[2], &b);
     int64_t shape[4];
     int ndim = result_shape(o, mode, layout, &a.t, &b.t, shape);
     bstk_matmul_desc desc = BSTK_MATMUL_DESC_INIT;
@@ -140,16 +130,17 @@ static void multiply(matmul_cmd *o, bstk_mode mode) {
     desc.b = &b.t;
     desc.c = &c.t;
     /* The plan holds every shape against the others before memory is taken for C. */
-    c.t = bstk_tensor_make(NULL, a.t.dtype, ndim, shape);
+    bstk_dtype dtype = (mode == BSTK_DSD ? b : a).t.dtype; /* of a dense operand: packed values may be f32 beside it */
+    c.t = bstk_tensor_make(NULL, dtype, ndim, shape);
     if (o->c_in)
         load_operand(&o->common, "c", o->c_in, &c);
     bstk_plan *plan = NULL;
     must(bstk_matmul_plan(ctx, &desc, &plan));
     if (!o->c_in)
-        make_array(&c, a.t.dtype, ndim, shape);
+        make_array(&c, dtype, ndim, shape);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
-    progress_begin(&o->common, "matmul", 0);
+    progress_begin_plan(&o->common, "matmul", plan);
     double start = now();
     must(bstk_matmul_run(plan, o->alpha, &a.t, &b.t, o->beta, &c.t, &exec));
     double seconds = now() - start;

@@ -68,7 +68,7 @@ static void run_softmax(softmax_cmd *o) {
         make_array(&lse, lse_dtype(x.t.dtype), 3, rows);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
-    progress_begin(&o->common, "softmax", 0);
+    progress_begin_plan(&o->common, "softmax", plan);
     double start = now();
     must(bstk_softmax_run(plan, &x.t, &desc.terms, &y.t, desc.lse, &exec));
     double seconds = now() - start;

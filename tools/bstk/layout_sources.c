@@ -166,6 +166,7 @@ void layout_stats(bstk_context *ctx, layout_cmd *o) {
     printf("empty rows: %lld\n", (long long)s.empty_rows);
     printf("empty columns: %lld\n", (long long)s.empty_cols);
     printf("imbalance of a cut by rows: %.3f\n", s.row_imbalance);
-    printf("imbalance of the schedule on 8 threads: %.3f\n", s.task_imbalance);
+    if (sized)
+        printf("imbalance of the schedule on 8 threads: %.3f\n", s.task_imbalance);
     bstk_layout_release(layout);
 }

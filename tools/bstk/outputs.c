@@ -31,13 +31,25 @@ void probe_output(const common_opts *common, const char *path) {
 
 void write_arrays(const common_opts *common, const char *path, const bstk_tensor *t, const char *lse_path,
                   const bstk_tensor *lse) {
+    /* Both are written whole before the first is renamed into place. */
     io_error error;
-    if (lse_path && !io_npy_write(lse_path, lse, &error))
-        fail("%s: %s", common->command, error.text);
-    if (!io_npy_write(path, t, &error)) {
-        remove_file(lse_path);
+    io_output *lse_output = lse_path ? io_output_open(lse_path, &error) : NULL;
+    bool good = (!lse_path || lse_output) && (!lse_output || io_npy_put(lse_output, lse_path, lse, &error));
+    io_output *output = good ? io_output_open(path, &error) : NULL;
+    good = output && io_npy_put(output, path, t, &error);
+    if (!good) {
+        if (output)
+            io_output_abort(output);
+        if (lse_output)
+            io_output_abort(lse_output);
         fail("%s: %s", common->command, error.text);
     }
+    if (lse_output && !io_output_commit(lse_output, &error)) {
+        io_output_abort(output);
+        fail("%s: %s", common->command, error.text);
+    }
+    if (!io_output_commit(output, &error))
+        fail("%s: %s", common->command, error.text);
 }
 
 /* The library saves through a temporary file of its own: signals wait until it is renamed. */

@@ -223,7 +223,10 @@ static void print_bar(double share, bool ascii) {
 static void print_head(const char *name, const head_figures *f, bool ascii) {
     printf("  %4s    %10.2e  %6.1f %%    %6.2f %%  ", name, f->error, 100 * f->of_bound, 100 * f->mass);
     print_bar(f->mass, ascii);
-    printf("    %6.2f %%  row %lld\n", 100 * f->worst_mass, (long long)f->worst_row);
+    if (f->worst_row >= 0)
+        printf("    %6.2f %%  row %lld\n", 100 * f->worst_mass, (long long)f->worst_row);
+    else
+        puts("    (no row attends to anything)");
 }
 
 /* Returns whether every output is within its bound. */

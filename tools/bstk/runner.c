@@ -9,6 +9,8 @@ bstk_context *make_context(const common_opts *common) {
         fail("%s: device cuda:%d: this build has no GPU kernels", common->command, common->device.index);
     bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
     opts.num_threads = common->threads;
+    if (progress_wanted(common))
+        opts.progress = progress_task;
     bstk_context *ctx = NULL;
     must(bstk_context_create(&opts, &ctx));
     return ctx;

@@ -52,14 +52,17 @@ static struct {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    bool stop; /* under the mutex */
+    bool stop, drawn; /* under the mutex */
     const char *label;
     int64_t total;
     _Atomic int64_t done;
+    atomic_bool counts_tasks; /* a plan's tasks move the bar */
     double start;
 } bar = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 enum { BAR_CELLS = 30 };
+/* What one kernel of a plan adds to a bar, however many tasks it has. */
+static const int64_t PLAN_UNITS = 1000000;
 
 static void draw(void) {
     double seconds = now() - bar.start;
@@ -77,9 +80,14 @@ static void draw(void) {
     fflush(stderr);
 }
 
+static void erase(void) {
+    if (bar.drawn)
+        fputs("\r\033[K", stderr);
+    bar.drawn = false;
+}
+
 static void *draw_until_stopped(void *unused) {
     (void)unused;
-    bool drawn = false;
     double wait = 1.0; /* shorter work shows nothing */
     pthread_mutex_lock(&bar.mutex);
     while (!bar.stop) {
@@ -91,12 +99,11 @@ static void *draw_until_stopped(void *unused) {
         if (pthread_cond_timedwait(&bar.wake, &bar.mutex, &until) == 0 || bar.stop)
             continue;
         draw();
-        drawn = true;
+        bar.drawn = true;
         wait = 0.2;
     }
+    erase();
     pthread_mutex_unlock(&bar.mutex);
-    if (drawn)
-        fputs("\r\033[K", stderr);
     return NULL;
 }
 
@@ -120,8 +127,28 @@ void progress_begin(const common_opts *common, const char *label, int64_t total)
     bar.active = pthread_create(&bar.thread, NULL, draw_until_stopped, NULL) == 0;
 }
 
+void progress_task(void *unused, int64_t total) {
+    (void)unused;
+    if (atomic_load(&bar.counts_tasks))
+        atomic_fetch_add(&bar.done, PLAN_UNITS / total);
+}
+
+void progress_begin_plan(const common_opts *common, const char *label, const bstk_plan *plan) {
+    int64_t parts = 1; /* kernels of the plan, each with tasks of its own */
+    for (const char *name = bstk_plan_kernel(plan); *name; name++)
+        parts += *name == '+';
+    progress_begin(common, label, parts * PLAN_UNITS);
+    atomic_store(&bar.counts_tasks, true);
+}
+
 void progress_add(int64_t done) {
     atomic_fetch_add(&bar.done, done);
+}
+
+void progress_erase(void) {
+    pthread_mutex_lock(&bar.mutex);
+    erase();
+    pthread_mutex_unlock(&bar.mutex);
 }
 
 void progress_end(void) {
@@ -134,4 +161,5 @@ void progress_end(void) {
     pthread_join(bar.thread, NULL);
     pthread_cond_destroy(&bar.wake);
     bar.active = false;
+    atomic_store(&bar.counts_tasks, false);
 }
