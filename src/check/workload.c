@@ -504,7 +504,7 @@ bstk_status workload_run(workload *w) {
     const bstk_tensor *a = tensor(w, WORKLOAD_A), *b = tensor(w, WORKLOAD_B), *out = tensor(w, w->out);
     const bstk_tensor *lse = tensor(w, WORKLOAD_LSE);
     if (w->p.op == PROBLEM_SOFTMAX)
-        return bstk_softmax_run(w->plan, a, &w->terms, out, lse, &exec);
+        return bstk_softmax_run(w->plan, a, &w->terms, out, lse, NULL, &exec);
     if (w->p.op == PROBLEM_ATTENTION)
         return bstk_attention_run(w->plan, a, b, tensor(w, WORKLOAD_V), &w->terms, out, lse, &exec);
     if (problem_is_product(w->p.op))

@@ -405,7 +405,7 @@ static void test_matmul_run(void **state) {
     char text[128];
     snprintf(text, sizeof text, "dsd: exec.struct_size is 1, expected %zu (BSTK_EXEC_INIT)", sizeof exec);
     refused(bstk_matmul_run(plan, 1, a, b, 0, c, &exec), BSTK_ERR_INVALID, text);
-    refused(bstk_softmax_run(plan, a, NULL, c, NULL, NULL), BSTK_ERR_INVALID, "softmax: plan is for another op");
+    refused(bstk_softmax_run(plan, a, NULL, c, NULL, NULL, NULL), BSTK_ERR_INVALID, "softmax: plan is for another op");
     refused(bstk_convert_run(plan, a, c, NULL), BSTK_ERR_INVALID, "convert: plan is for another op");
     refused(bstk_attention_run(plan, a, b, b, NULL, c, NULL, NULL), BSTK_ERR_INVALID,
             "attention: plan is for another op");

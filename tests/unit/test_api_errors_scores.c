@@ -484,52 +484,54 @@ static void test_softmax_run(void **state) {
     exec.scratch = malloc(bytes);
     exec.scratch_bytes = bytes;
     char text[256];
-    refused(bstk_softmax_run(NULL, x, &terms, y, lse, &exec), BSTK_ERR_INVALID, "softmax: plan is NULL");
-    refused(bstk_softmax_run(plan, NULL, &terms, y, lse, &exec), BSTK_ERR_INVALID, "softmax: x is NULL");
-    refused(bstk_softmax_run(plan, x, NULL, y, lse, &exec), BSTK_ERR_INVALID, "softmax: terms is NULL");
-    refused(bstk_softmax_run(plan, x, &terms, NULL, lse, &exec), BSTK_ERR_INVALID, "softmax: y is NULL");
-    refused(bstk_softmax_run(plan, x, &terms, y, NULL, &exec), BSTK_ERR_INVALID, "softmax: lse is NULL");
+    refused(bstk_softmax_run(NULL, x, &terms, y, lse, NULL, &exec), BSTK_ERR_INVALID, "softmax: plan is NULL");
+    refused(bstk_softmax_run(plan, NULL, &terms, y, lse, NULL, &exec), BSTK_ERR_INVALID, "softmax: x is NULL");
+    refused(bstk_softmax_run(plan, x, NULL, y, lse, NULL, &exec), BSTK_ERR_INVALID, "softmax: terms is NULL");
+    refused(bstk_softmax_run(plan, x, &terms, NULL, lse, NULL, &exec), BSTK_ERR_INVALID, "softmax: y is NULL");
+    refused(bstk_softmax_run(plan, x, &terms, y, NULL, NULL, &exec), BSTK_ERR_INVALID, "softmax: lse is NULL");
     bstk_score_terms other = terms;
     other.causal = 1;
-    refused(bstk_softmax_run(plan, x, &other, y, lse, &exec), BSTK_ERR_MISMATCH,
+    refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_MISMATCH,
             "softmax: causal is 1 with offset 0, but the plan was made for 0 with 0");
     other = terms;
     other.attn_mask = NULL;
-    refused(bstk_softmax_run(plan, x, &other, y, lse, &exec), BSTK_ERR_MISMATCH,
+    refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_MISMATCH,
             "softmax: attn_mask is NULL, but the plan was made with it");
     other = terms;
     other.rpe = &mask;
-    refused(bstk_softmax_run(plan, x, &other, y, lse, &exec), BSTK_ERR_MISMATCH,
+    refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_MISMATCH,
             "softmax: rpe is given, but the plan was made without it");
     bstk_tensor shifted = mask;
     shifted.stride[0] = 49;
     other = terms;
     other.attn_mask = &shifted;
-    refused(bstk_softmax_run(plan, x, &other, y, lse, &exec), BSTK_ERR_MISMATCH,
+    refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_MISMATCH,
             "softmax: attn_mask is float32 [32, 48], but the plan was made for float32 [32, 48] (or other strides)");
     shifted = mask;
     shifted.data = NULL;
-    refused(bstk_softmax_run(plan, x, &other, y, lse, &exec), BSTK_ERR_INVALID, "softmax: attn_mask.data is NULL");
+    refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_INVALID,
+            "softmax: attn_mask.data is NULL");
     shifted = mask; /* inside of y */
     shifted.data = (float *)y->data + 7;
-    refused(bstk_softmax_run(plan, x, &other, y, lse, &exec), BSTK_ERR_INVALID, "softmax: y overlaps attn_mask");
+    refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_INVALID, "softmax: y overlaps attn_mask");
     shifted.data = (float *)lse->data - 32 * 48 + 1;
-    refused(bstk_softmax_run(plan, x, &other, y, lse, &exec), BSTK_ERR_INVALID, "softmax: lse overlaps attn_mask");
+    refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_INVALID,
+            "softmax: lse overlaps attn_mask");
     bstk_tensor near = *x; /* one element off: neither in place nor apart */
     near.data = (float *)y->data + 1;
-    refused(bstk_softmax_run(plan, &near, &terms, y, lse, &exec), BSTK_ERR_INVALID,
+    refused(bstk_softmax_run(plan, &near, &terms, y, lse, NULL, &exec), BSTK_ERR_INVALID,
             "softmax: y overlaps x; expected x itself (in place) or other memory");
     near = *lse;
     near.data = (float *)y->data + 100;
-    refused(bstk_softmax_run(plan, x, &terms, y, &near, &exec), BSTK_ERR_INVALID, "softmax: lse overlaps y");
+    refused(bstk_softmax_run(plan, x, &terms, y, &near, NULL, &exec), BSTK_ERR_INVALID, "softmax: lse overlaps y");
     near.data = (float *)x->data + 100;
-    refused(bstk_softmax_run(plan, x, &terms, y, &near, &exec), BSTK_ERR_INVALID, "softmax: lse overlaps x");
+    refused(bstk_softmax_run(plan, x, &terms, y, &near, NULL, &exec), BSTK_ERR_INVALID, "softmax: lse overlaps x");
     snprintf(text, sizeof text, "softmax: scratch has 0 bytes, expected %zu (bstk_plan_scratch_bytes)", bytes);
-    refused(bstk_softmax_run(plan, x, &terms, y, lse, NULL), BSTK_ERR_INVALID, text);
+    refused(bstk_softmax_run(plan, x, &terms, y, lse, NULL, NULL), BSTK_ERR_INVALID, text);
     exec.scratch_bytes = bytes - 1;
     snprintf(text, sizeof text, "softmax: scratch has %zu bytes, expected %zu (bstk_plan_scratch_bytes)", bytes - 1,
              bytes);
-    refused(bstk_softmax_run(plan, x, &terms, y, lse, &exec), BSTK_ERR_INVALID, text);
+    refused(bstk_softmax_run(plan, x, &terms, y, lse, NULL, &exec), BSTK_ERR_INVALID, text);
     assert_true(gen_unchanged(&f.s.out, f.before[0]) && gen_unchanged(&f.s.lse, f.before[1]));
     /* In place is allowed, and gives the same bits as out of place. */
     exec.scratch_bytes = bytes;
@@ -542,8 +544,8 @@ static void test_softmax_run(void **state) {
     to.data = out;
     both.data = in_place;
     memcpy(in_place, x->data, 2 * 18 * 256 * sizeof *in_place);
-    ok(bstk_softmax_run(plan, x, &terms, &to, &lse_copy, &exec));
-    ok(bstk_softmax_run(plan, &both, &terms, &both, &lse_copy, &exec));
+    ok(bstk_softmax_run(plan, x, &terms, &to, &lse_copy, NULL, &exec));
+    ok(bstk_softmax_run(plan, &both, &terms, &both, &lse_copy, NULL, &exec));
     assert_memory_equal(out, in_place, 2 * 18 * 256 * sizeof *out);
     free(lse_data);
     free(out);
@@ -552,7 +554,7 @@ static void test_softmax_run(void **state) {
     bstk_plan_release(plan);
     f.softmax.lse = NULL; /* and a plan without lse */
     ok(bstk_softmax_plan(f.ctx, &f.softmax, &plan));
-    refused(bstk_softmax_run(plan, x, &terms, y, lse, NULL), BSTK_ERR_MISMATCH,
+    refused(bstk_softmax_run(plan, x, &terms, y, lse, NULL, NULL), BSTK_ERR_MISMATCH,
             "softmax: lse is given, but the plan was made without it");
     bstk_plan_release(plan);
     teardown(&f);

@@ -143,7 +143,7 @@ static bstk_status run_op(const bstk_plan *plan, int op, float *out, void *scrat
         return bstk_matmul_run(plan, 0.5, op == DSD ? &in.packed.t : &in.a.t, op == DDS ? &in.packed.t : &in.b.t, 0,
                                &to, &exec);
     if (op == SOFTMAX)
-        return bstk_softmax_run(plan, &in.packed.t, &in.terms, &to, &lse, &exec);
+        return bstk_softmax_run(plan, &in.packed.t, &in.terms, &to, &lse, NULL, &exec);
     if (op == ATTENTION)
         return bstk_attention_run(plan, &in.a.t, &in.b.t, &in.b.t, &in.terms, &to, &lse, &exec);
     return bstk_convert_run(plan, op == PACK ? &in.d.t : &in.packed.t, &to, &exec);

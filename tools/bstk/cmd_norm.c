@@ -85,7 +85,7 @@ static void run_norm(norm_cmd *o, bstk_norm_kind kind) {
     make_array(&y, x.t.dtype, x.t.ndim, x.t.shape);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
-    progress_begin(&o->common, "norm", 0);
+    progress_begin_plan(&o->common, "norm", plan);
     double start = now();
     must(bstk_norm_run(plan, &desc, &exec));
     double seconds = now() - start;

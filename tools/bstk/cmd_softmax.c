@@ -70,7 +70,7 @@ static void run_softmax(softmax_cmd *o) {
     void *scratch = make_scratch(plan, &exec);
     progress_begin_plan(&o->common, "softmax", plan);
     double start = now();
-    must(bstk_softmax_run(plan, &x.t, &desc.terms, &y.t, desc.lse, &exec));
+    must(bstk_softmax_run(plan, &x.t, &desc.terms, &y.t, desc.lse, NULL, &exec));
     double seconds = now() - start;
     progress_end();
     /* [Z,H,M] when x has a batch axis, else [H,M]. */
