@@ -127,6 +127,8 @@ static void pull_tasks(void *arg, int32_t worker) {
     const bstk__schedule *schedule = &run->plan->schedule;
     const bstk_context_opts *opts = &run->plan->ctx->opts;
     void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : NULL;
+    if (scratch)
+        memset(scratch, 0, SCRATCH_ALIGN);
     for (;;) {
         const int64_t t = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
         if (t >= schedule->tasks)

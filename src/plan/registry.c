@@ -9,8 +9,8 @@
 
 /* Names and needs only: functions stay in their ops. */
 static const bstk__kernel all[] = {
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts)                                     \
-    {#function, op, isa, needs, dtype, packed_dtype, block, 0, 0},
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes)                      \
+    {#function, op, isa, needs, dtype, packed_dtype, block, 0, 0, 0},
 #include "ops/attention/attention.def"
 #include "ops/convert/convert.def"
 #include "ops/matmul/matmul.def"

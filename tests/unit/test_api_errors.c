@@ -410,7 +410,18 @@ static void test_matmul_run(void **state) {
     refused(bstk_attention_run(plan, a, b, b, NULL, c, NULL, NULL), BSTK_ERR_INVALID,
             "attention: plan is for another op");
     assert_true(gen_unchanged(&f.c, f.before));
-    ok(bstk_matmul_run(plan, 1, a, b, 0, c, NULL)); /* and it still works */
+    exec = (bstk_exec)BSTK_EXEC_INIT;
+    exec.scratch_bytes = bstk_plan_scratch_bytes(plan);
+    exec.scratch = malloc(exec.scratch_bytes + 1);
+    if (exec.scratch_bytes > 0) {
+        exec.scratch_bytes--;
+        snprintf(text, sizeof text, "dsd: scratch has %zu bytes, expected %zu (bstk_plan_scratch_bytes)",
+                 exec.scratch_bytes, exec.scratch_bytes + 1);
+        refused(bstk_matmul_run(plan, 1, a, b, 0, c, &exec), BSTK_ERR_INVALID, text);
+        exec.scratch_bytes++;
+    }
+    ok(bstk_matmul_run(plan, 1, a, b, 0, c, &exec)); /* and it still works */
+    free(exec.scratch);
     bstk_plan_release(plan);
     assert_int_equal(atomic_load(&f.w.live), f.live);
     teardown(&f);

@@ -15,8 +15,8 @@ static const char OP[] = "attention_grad";
 enum { ALIGN = 64 };
 
 static const bstk__kernel kernels[] = {
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts)                                     \
-    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function},
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes)                      \
+    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function, scratch_bytes},
 #include "ops/attention/attention.def"
 #undef BSTK_KERNEL
 };

@@ -100,7 +100,7 @@ typedef struct bstk__attention_grad_args {
 bool bstk__attention_grad_scratch_bytes(const bstk__attention_grad_args *args, int64_t element, int64_t *bytes);
 
 /* clang-format off */
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes) \
     void function(const void *args, int64_t begin, int64_t end, void *scratch);
 #include "ops/attention/attention.def"
 #undef BSTK_KERNEL

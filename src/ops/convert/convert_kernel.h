@@ -26,7 +26,7 @@ typedef struct bstk__convert_args {
 } bstk__convert_args;
 
 /* clang-format off */
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes) \
     void function(const void *args, int64_t begin, int64_t end, void *scratch);
 #include "ops/convert/convert.def"
 #undef BSTK_KERNEL

@@ -11,8 +11,8 @@
 static const char OP[] = "convert";
 
 static const bstk__kernel kernels[] = {
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts)                                     \
-    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function},
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes)                      \
+    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function, scratch_bytes},
 #include "ops/convert/convert.def"
 #undef BSTK_KERNEL
 };

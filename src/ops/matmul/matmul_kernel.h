@@ -58,8 +58,10 @@ typedef struct bstk__sdd_args {
 } bstk__sdd_args;
 
 /*
- * Unit u: part u % parts of line u / parts % head_lines of head hc = u / (parts * head_lines) % heads of C, of batch
- * item zc = u / (parts * head_lines * heads) of C.
+ * Unit u: part u % parts of line u / parts % head_lines of head hc = u / (parts * head_lines) % heads of C, in column
+ * group u / (parts * head_lines * heads) % groups, of batch item zc = u / (parts * head_lines * heads * groups) of C.
+ * Group j is the columns [j * group_cols, + group_cols) of B and C that are below n: so many that all rows of B, in
+ * these columns, stay in a cache while the lines pass.
  */
 typedef struct bstk__spmm_args {
     bstk__packed s;
@@ -69,6 +71,7 @@ typedef struct bstk__spmm_args {
     const int64_t *perm;            /* [nnz]: number of the block in the packed values; NULL: in order */
     int64_t head_lines, line_shift; /* lines of a head; from a head's lines to the next one's: 0 in a shared layout */
     int64_t heads;                  /* of C */
+    int64_t groups, group_cols;     /* a group has a multiple of 32 columns, or all */
     int64_t sum_z, sum_h;
     int64_t m, n, k;
     int32_t edge, parts;
@@ -77,10 +80,18 @@ typedef struct bstk__spmm_args {
 } bstk__spmm_args;
 
 /* clang-format off */
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes) \
     void function(const void *args, int64_t begin, int64_t end, void *scratch);
 #include "ops/matmul/matmul.def"
 #undef BSTK_KERNEL
+
+/* Scratch of the vector kernels. */
+#define SCRATCH(types) \
+    size_t sdd_scratch_##types(const void *args); \
+    size_t spmm_scratch_##types(const void *args);
+SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
+SCRATCH(f16_packed_f32_avx512) SCRATCH(bf16_packed_f32_avx512)
+#undef SCRATCH
 /* clang-format on */
 
 #endif

@@ -15,8 +15,8 @@
 static const char OP[] = "matmul";
 
 static const bstk__kernel kernels[] = {
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts)                                     \
-    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function},
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes)                      \
+    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function, scratch_bytes},
 #include "ops/matmul/matmul.def"
 #undef BSTK_KERNEL
 };
@@ -204,12 +204,25 @@ static int64_t sum_count(int64_t all, int64_t own) {
     return own == all ? 1 : all / own;
 }
 
-/* The same lines again for each batch item of C, and each of the `copies` of its heads that share the layout. */
-static bstk_status repeat(const problem *p, int64_t copies, bstk__work *work) {
-    if (bstk__mul(p->c.shape[0], copies, &work->repeats))
+/* Columns of B that a task works on, as a share of all that is even: so many that its rows, packed in the type of the
+ * sums, fill half of an L2 cache of 1 MiB, but never less than 64, whose lines of C and S would be too short. A B of up
+ * to 128 columns is not cut. */
+static void column_groups(bstk__spmm_args *g, size_t sum_bytes) {
+    const int64_t bytes = (int64_t)512 << 10;
+    int64_t cols = bytes / (int64_t)sum_bytes / bstk__max(1, g->k) / 32 * 32;
+    cols = g->n <= 128 ? 128 : bstk__max(64, bstk__min(256, cols));
+    g->groups = bstk__max(1, bstk__ceil_div(g->n, cols));
+    g->group_cols = bstk__ceil_div(bstk__ceil_div(g->n, g->groups), 32) * 32;
+    g->groups = bstk__max(1, bstk__ceil_div(g->n, bstk__max(1, g->group_cols)));
+}
+
+/* The same lines again for each batch item of C, each of the `copies` of its heads that share the layout, and each
+ * column group. */
+static bstk_status repeat(const problem *p, int64_t copies, int64_t groups, bstk__work *work) {
+    if (bstk__mul(p->c.shape[0], copies, &work->repeats) && bstk__mul(work->repeats, groups, &work->repeats))
         return BSTK_OK;
-    return bstk__fail(BSTK_ERR_OVERFLOW, "%s: %lld batches x %lld heads do not fit 64 bits", p->who,
-                      (long long)p->c.shape[0], (long long)copies);
+    return bstk__fail(BSTK_ERR_OVERFLOW, "%s: %lld batches x %lld heads x %lld column groups do not fit 64 bits",
+                      p->who, (long long)p->c.shape[0], (long long)copies, (long long)groups);
 }
 
 /* C^T = op(B)^T op(A)^T: with trans_c the operands swap and all three are transposed, so that C is as stored. */
@@ -243,7 +256,7 @@ static bstk_status fill_sdd(const problem *p, matmul_plan *plan, bstk__work *wor
                                       .edge = l->block,
                                       .parts = l->block / 8};
     *work = (bstk__work){.line_ptr = NULL, .lines = l->nnz, .parts = l->block / 8};
-    return repeat(p, copies, work);
+    return repeat(p, copies, 1, work);
 }
 
 /* Blocks that are added up for each line of C, as prefix sums over all heads of C: with sums over batches or heads. */
@@ -296,17 +309,18 @@ static bstk_status fill_spmm(const problem *p, matmul_plan *plan, bstk__work *wo
                                         .n = dds ? p->m : p->n,
                                         .edge = l->block,
                                         .parts = l->block / 8};
-    const bstk__spmm_args *g = &plan->args.spmm;
+    bstk__spmm_args *g = &plan->args.spmm;
+    column_groups(g, bstk_dtype_size(c.dtype == BSTK_F64 ? BSTK_F64 : BSTK_F32));
     *work = (bstk__work){.line_ptr = g->line_ptr,
                          .lines = l->heads * head_lines,
                          .parts = l->block / 8,
                          .line_cost = 1}; /* an empty line still has its zeros to write */
     if (g->sum_z == 1 && g->sum_h == 1)
-        return repeat(p, l->heads == 1 ? g->heads : 1, work);
+        return repeat(p, l->heads == 1 ? g->heads : 1, g->groups, work);
     BSTK_TRY(sum_costs(p, plan));
     work->line_ptr = plan->cost;
     work->lines = g->heads * head_lines;
-    return repeat(p, 1, work);
+    return repeat(p, 1, g->groups, work);
 }
 
 bstk_status bstk__matmul_check(const bstk_matmul_desc *desc, int32_t gradient, problem *p) {
@@ -362,7 +376,8 @@ static bstk_status finish(const problem *p, int32_t skip_zeros, matmul_plan *pla
                                      .forced = d->kernel};
     const bstk__kernel *kernel;
     BSTK_TRY(bstk__select(plan->base.ctx, kernels, sizeof kernels / sizeof *kernels, &question, &kernel));
-    return bstk__plan_schedule(&plan->base, kernel, &work, plan->base.flops + blocks * repeats, 0);
+    return bstk__plan_schedule(&plan->base, kernel, &work, plan->base.flops + blocks * repeats,
+                               kernel->scratch_bytes ? kernel->scratch_bytes(&plan->args) : 0);
 }
 
 bstk_status bstk__matmul_plan_checked(bstk_context *ctx, const problem *p, int32_t skip_zeros, bstk_plan **out) {

@@ -68,7 +68,7 @@ typedef struct bstk__norm_args {
 } bstk__norm_args;
 
 /* clang-format off */
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes) \
     void function(const void *args, int64_t begin, int64_t end, void *scratch);
 #include "ops/norm/norm.def"
 #undef BSTK_KERNEL

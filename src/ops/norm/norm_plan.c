@@ -10,8 +10,8 @@
 static const char *const ops[3] = {"norm", "layernorm", "rmsnorm"}; /* by kind; compared by address */
 
 static const bstk__kernel kernels[] = {
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts)                                     \
-    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function},
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes)                      \
+    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function, scratch_bytes},
 #include "ops/norm/norm.def"
 #undef BSTK_KERNEL
 };

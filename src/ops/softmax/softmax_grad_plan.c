@@ -13,8 +13,8 @@ static const char OP[] = "softmax_grad";
 enum { ALIGN = 64 };
 
 static const bstk__kernel kernels[] = {
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts)                                     \
-    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function},
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes)                      \
+    {#function, op, isa, needs, dtype, packed_dtype, block, accepts, function, scratch_bytes},
 #include "ops/softmax/softmax.def"
 #undef BSTK_KERNEL
 };

@@ -40,7 +40,7 @@ typedef struct bstk__softmax_args {
 size_t bstk__softmax_scratch_bytes(const bstk__softmax_args *args, size_t score_size);
 
 /* clang-format off */
-#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts) \
+#define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes) \
     void function(const void *args, int64_t begin, int64_t end, void *scratch);
 #include "ops/softmax/softmax.def"
 #undef BSTK_KERNEL
