@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-    SEGMENT = 256, /* steps that are summed before they join the others: a block of 256 must fit */
+    SEGMENT = 512, /* steps that are summed before they join the others: a block of 256 must fit */
     LINKS = 64     /* of a segment at most */
 };
 
