@@ -91,7 +91,10 @@ typedef struct bstk__spmm_args {
     size_t spmm_scratch_##types(const void *args);
 SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
 SCRATCH(f16_packed_f32_avx512) SCRATCH(bf16_packed_f32_avx512)
+SCRATCH(bf16_avx512_bf16)
 #undef SCRATCH
+
+const char *spmm_accepts_bf16_avx512_bf16(const void *args);
 /* clang-format on */
 
 #endif
