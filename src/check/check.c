@@ -240,8 +240,8 @@ static bool judge_workload(judge *g, workload *w, workload_values values) {
 }
 
 /*
- * The workers one after another, the last first: as if each but one started late. Real threads, where they are more than
- * the cores that happen to be free, mostly wait for each other; tests/unit/test_threads.c runs those.
+ * The workers one after another, the last first: as if each but one started late. Real threads, where they are more
+ * than the cores that happen to be free, mostly wait for each other; tests/unit/test_threads.c runs those.
  */
 static void in_turn(void *user, int32_t n, void (*body)(void *arg, int32_t i), void *arg) {
     (void)user;
