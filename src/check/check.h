@@ -5,7 +5,7 @@
  * For each of several variants of a problem (strides, broadcasts, shared layouts, grouped heads, alpha and beta, score
  * terms; variant 0 is plain and contiguous) three passes: random values within the bound, small integers to the bit,
  * and special values. In each: outputs start as NaN, what surrounds them must stay untouched, inputs must not
- * change, a second run and plans on 1, 2 and 7 threads must give the same bits.
+ * change, a second run and plans for 1, 2 and 7 workers must give the same bits.
  */
 #ifndef BSTK_CHECK_CHECK_H
 #define BSTK_CHECK_CHECK_H
