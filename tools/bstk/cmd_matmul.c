@@ -145,7 +145,7 @@ static void multiply(matmul_cmd *o, bstk_mode mode) {
     must(bstk_matmul_run(plan, o->alpha, &a.t, &b.t, o->beta, &c.t, &exec));
     double seconds = now() - start;
     progress_end();
-    write_arrays(&o->common, o->output, &c.t, NULL, NULL);
+    write_array(&o->common, o->output, &c.t);
     report_run(&o->common, plan, seconds);
     free(scratch);
     bstk_plan_release(plan);

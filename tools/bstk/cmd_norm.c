@@ -90,7 +90,7 @@ static void run_norm(norm_cmd *o, bstk_norm_kind kind) {
     must(bstk_norm_run(plan, &desc, &exec));
     double seconds = now() - start;
     progress_end();
-    write_arrays(&o->common, o->output, &y.t, NULL, NULL);
+    write_array(&o->common, o->output, &y.t);
     report_run(&o->common, plan, seconds);
     free(scratch);
     bstk_plan_release(plan);
