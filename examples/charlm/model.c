@@ -11,7 +11,7 @@ charlm_config charlm_config_default(void) {
                            .heads = 4,
                            .kv_heads = 2,
                            .width = 128,
-                           .hidden = 512,
+                           .hidden = 256,
                            .context = 1024,
                            .block = 64,
                            .window = 3,
