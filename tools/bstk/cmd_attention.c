@@ -162,8 +162,7 @@ int cmd_attention(int argc, char **argv) {
         "key "
         "padding + mask) . v. "
         "Q is [Z,H,M,D], K [Z,H,N,D], V [Z,H,N,Dv]; leading axes may be left out, and K and V may have fewer heads "
-        "when "
-        "their number divides H.",
+        "when their number divides H.",
         children,
         0,
         0};

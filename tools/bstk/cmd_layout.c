@@ -247,8 +247,7 @@ int cmd_layout(int argc, char **argv) {
         "stats LAYOUT.npy|LAYOUT.bstk",
         "Makes, converts, shows and measures layouts: which blocks of a block-sparse matrix are stored. KIND is dense, "
         "local, fixed, variable, bigbird, longformer, strided or random; from-mask keeps the blocks that hold a "
-        "nonzero "
-        "element of a mask [H,M,N] or [M,N]; stats prints density, rows, columns and work balance.",
+        "nonzero element of a mask [H,M,N] or [M,N]; stats prints density, rows, columns and work balance.",
         children,
         0,
         0};

@@ -164,8 +164,7 @@ int cmd_matmul(int argc, char **argv) {
         "sdd|dsd|dds --layout L --block B A.npy B.npy -o C.npy",
         "C = alpha * op(A) . op(B) + beta * C, where one of the three is block-sparse and held as packed blocks "
         "[Z,nnz,b,b]: C for sdd, A for dsd, B for dds. The layout is that of the sparse one as stored. Dense arrays "
-        "are "
-        "[Z,H,rows,columns]; leading axes may be left out.",
+        "are [Z,H,rows,columns]; leading axes may be left out.",
         children,
         0,
         0};
