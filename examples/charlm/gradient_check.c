@@ -8,7 +8,7 @@
 
 #include "charlm.h"
 
-enum { BATCH = 2, CONTEXT = 40, PROBES = 8 };
+enum { BATCH = 2, CONTEXT = 40, PROBES = 16 };
 /*
  * Central differences with step h err by h^2/6 times the third derivative plus 2^-53 * loss / h: with h = 1e-4 some
  * 1e-9 and 1e-11 for derivatives of order 1. Float32 has 2^-24 and sums of some hundred terms.

@@ -64,8 +64,9 @@ void charlm_save(const charlm_model *m, const char *path) {
         fputc(half & 255, file);
         fputc(half >> 8, file);
     }
-    const bool bad = ferror(file) != 0;
-    if ((fclose(file) != 0 || bad) | (!bad && rename(temporary, path) != 0)) {
+    bool bad = ferror(file) != 0;
+    bad |= fclose(file) != 0; /* what was still buffered may not fit */
+    if (bad || rename(temporary, path) != 0) {
         const int why = errno;
         remove(temporary);
         charlm_die("cannot write '%s': %s", path, strerror(why));
