@@ -162,8 +162,8 @@ static void expect_known_kernel(const char *name) {
     enum { MOST = 256 };
     const char *names[MOST];
     int count = 0;
-    for (const char *const *name = check_composed; *name; name++)
-        names[count++] = *name;
+    for (const char *const *composed = check_composed; *composed; composed++)
+        names[count++] = *composed;
     for (int32_t i = 0; i < bstk_kernel_count() && count < MOST; i++) {
         bstk_kernel_info row = {.struct_size = sizeof row};
         must(bstk_kernel_get(i, &row));
