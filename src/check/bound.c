@@ -111,9 +111,11 @@ void bound_softmax_row(bstk_dtype dtype, int64_t count, const uint8_t *kept, con
 bound_result bound_compare(const bstk_tensor *got, const double *want, const double *bound) {
     bound_result r = {.ok = true, .at = -1};
     double worst_bad = -1;
-    const int64_t count = gen_count(got);
-    for (int64_t i = 0; i < count; ++i) {
-        const double g = gen_load(got->dtype, got->data, gen_offset(got, i)), w = want[i];
+    const int64_t count = gen_count(got), width = gen_width(got);
+    const int64_t step = got->ndim > 0 ? got->stride[got->ndim - 1] : 0;
+    for (int64_t i = 0, at = 0; i < count; ++i) {
+        at = i % width == 0 ? gen_offset(got, i) : at + step;
+        const double g = gen_load(got->dtype, got->data, at), w = want[i];
         double ratio = 0; /* more than 1 fails; infinite when there is no measure */
         if (isnan(w)) {
             ratio = isnan(g) ? 0 : INFINITY;

@@ -137,6 +137,13 @@ const bstk_tensor *workload_tensor(const workload *w, int which) {
     return w->array[which].memory != NULL ? &w->array[which].t : NULL;
 }
 
+bstk_context *workload_context(void) {
+    bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
+    bstk_context *ctx = NULL;
+    opts.num_threads = 1;
+    return bstk_context_create(&opts, &ctx) == BSTK_OK ? ctx : NULL;
+}
+
 /* ---- products and copies ----------------------------------------------------------------------------------------- */
 
 /* An array like C. */

@@ -58,6 +58,10 @@ bool workload_is_plain(const bstk_tensor *t);
 
 const bstk_tensor *workload_tensor(const workload *w, int which); /* NULL: no such array */
 
+/* One thread, for what the library computes here: waiting threads would cost more than the work; NULL without memory.
+ */
+bstk_context *workload_context(void);
+
 /* ---- ops --------------------------------------------------------------------------------------------------------- */
 
 bool workload_make_softmax(workload *w, choices *c);

@@ -29,9 +29,11 @@ static bool forward(workload *w) {
     desc.mean = workload_tensor(w, WORKLOAD_SAVED);
     desc.rstd = workload_tensor(w, WORKLOAD_SAVED_ROWS);
     desc.eps = w->eps;
-    const bstk_status status = bstk_norm(NULL, &desc);
+    bstk_context *ctx = workload_context();
+    const bool ok = ctx != NULL && bstk_norm(ctx, &desc) == BSTK_OK;
+    bstk_context_release(ctx);
     gen_array_free(&y);
-    return status == BSTK_OK;
+    return ok;
 }
 
 /* Numbers of the exact pass: every xhat, average and sum is a dyadic number of few digits. */

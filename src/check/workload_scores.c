@@ -225,7 +225,10 @@ static bool forward_of_softmax(workload *w) {
     desc.lse = &w->array[WORKLOAD_SAVED_ROWS].t;
     desc.terms = w->terms;
     desc.terms.dropout = 0; /* the gradient takes y as it was before */
-    return bstk_softmax(NULL, &desc) == BSTK_OK;
+    bstk_context *ctx = workload_context();
+    const bool ok = ctx != NULL && bstk_softmax(ctx, &desc) == BSTK_OK;
+    bstk_context_release(ctx);
+    return ok;
 }
 
 /* Where y is 0, neither d_y nor x may be looked at: NaN there, unless an element serves other places too. */
@@ -349,7 +352,10 @@ static bool forward_of_attention(workload *w) {
     desc.o = &w->array[WORKLOAD_SAVED].t;
     desc.lse = &w->array[WORKLOAD_SAVED_ROWS].t;
     desc.terms = w->terms;
-    return bstk_attention(NULL, &desc) == BSTK_OK;
+    bstk_context *ctx = workload_context();
+    const bool ok = ctx != NULL && bstk_attention(ctx, &desc) == BSTK_OK;
+    bstk_context_release(ctx);
+    return ok;
 }
 
 static bool make_attention_grad(workload *w, choices *c, int64_t width) {
