@@ -71,14 +71,13 @@ double bound_stored(bstk_dtype dtype, double value, double error) {
     return error + bound_store_unit(dtype) * (fabs(value) + error) + bound_smallest(dtype);
 }
 
-/* Smallest normal number of the sums: results below it may be flushed to 0. */
-static double flush(bstk_dtype dtype) {
+double bound_smallest_normal(bstk_dtype dtype) {
     return dtype == BSTK_F64 ? 0x1p-1022 : 0x1p-126;
 }
 
 void bound_softmax_row(bstk_dtype dtype, int64_t count, const uint8_t *kept, const double *s, const double *delta,
                        double *error, double *lse_error) {
-    const double u = bound_sum_unit(dtype), tiny = flush(dtype);
+    const double u = bound_sum_unit(dtype), tiny = bound_smallest_normal(dtype);
     double max = -INFINITY, terms = 0;
     for (int64_t i = 0; i < count; ++i) {
         if (kept[i]) {
@@ -86,13 +85,15 @@ void bound_softmax_row(bstk_dtype dtype, int64_t count, const uint8_t *kept, con
             terms += 1;
         }
     }
+    /* An online softmax scales what it has, by an exp and a product, where the maximum rises: at every tile at most. */
+    const double rescaling = 5 * u * ceil((double)count / 16);
     /* error[] first holds the largest exponential that the errors allow: exp(t + theta) * (1 + 4u). */
     double sum = 0, excess = 0;
     for (int64_t i = 0; i < count; ++i) {
         error[i] = 0;
         if (!kept[i] || s[i] == -INFINITY)
             continue;
-        const double t = s[i] - max, theta = delta[i] + 4 * u * fabs(t);
+        const double t = s[i] - max, theta = delta[i] + 4 * u * fabs(t) + rescaling;
         error[i] = exp(t + theta) * (1 + 4 * u) + tiny;
         sum += exp(t);
         excess += error[i] - exp(t);
@@ -110,9 +111,11 @@ void bound_softmax_row(bstk_dtype dtype, int64_t count, const uint8_t *kept, con
 bound_result bound_compare(const bstk_tensor *got, const double *want, const double *bound) {
     bound_result r = {.ok = true, .at = -1};
     double worst_bad = -1;
-    const int64_t count = gen_count(got);
-    for (int64_t i = 0; i < count; ++i) {
-        const double g = gen_load(got->dtype, got->data, gen_offset(got, i)), w = want[i];
+    const int64_t count = gen_count(got), width = gen_width(got);
+    const int64_t step = got->ndim > 0 ? got->stride[got->ndim - 1] : 0;
+    for (int64_t i = 0, at = 0; i < count; ++i) {
+        at = i % width == 0 ? gen_offset(got, i) : at + step;
+        const double g = gen_load(got->dtype, got->data, at), w = want[i];
         double ratio = 0; /* more than 1 fails; infinite when there is no measure */
         if (isnan(w)) {
             ratio = isnan(g) ? 0 : INFINITY;

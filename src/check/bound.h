@@ -11,12 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-double bound_store_unit(bstk_dtype dtype);    /* u of one rounding to the type: f64 2^-53, f32 2^-24, ... */
-double bound_sum_unit(bstk_dtype dtype);      /* u of the sums: f32's for all but f64 */
-double bound_smallest(bstk_dtype dtype);      /* smallest subnormal number */
-double bound_overflow(bstk_dtype dtype);      /* magnitudes from here on round to infinity */
-bstk_dtype bound_sum_dtype(bstk_dtype dtype); /* f64 for f64, else f32 */
-double bound_gamma(double n, double u);       /* infinite when n*u >= 1 */
+double bound_store_unit(bstk_dtype dtype);      /* u of one rounding to the type: f64 2^-53, f32 2^-24, ... */
+double bound_sum_unit(bstk_dtype dtype);        /* u of the sums: f32's for all but f64 */
+double bound_smallest(bstk_dtype dtype);        /* smallest subnormal number */
+double bound_smallest_normal(bstk_dtype dtype); /* of the sums' type: results below it may be flushed to 0 */
+double bound_overflow(bstk_dtype dtype);        /* magnitudes from here on round to infinity */
+bstk_dtype bound_sum_dtype(bstk_dtype dtype);   /* f64 for f64, else f32 */
+double bound_gamma(double n, double u);         /* infinite when n*u >= 1 */
 
 /* Element of a product with K terms, in the type of the output. size = |alpha| * sum |a||b| + |beta c|. */
 double bound_product(bstk_dtype dtype, int64_t k, double value, double size);

@@ -5,7 +5,7 @@
  * For each of several variants of a problem (strides, broadcasts, shared layouts, grouped heads, alpha and beta, score
  * terms; variant 0 is plain and contiguous) three passes: random values within the bound, small integers to the bit,
  * and special values. In each: outputs start as NaN, what surrounds them must stay untouched, inputs must not
- * change, a second run and plans on 1, 2 and 7 threads must give the same bits.
+ * change, a second run and plans for 1, 2 and 7 workers must give the same bits.
  */
 #ifndef BSTK_CHECK_CHECK_H
 #define BSTK_CHECK_CHECK_H
@@ -21,7 +21,7 @@
 typedef struct check_options {
     uint64_t seed;
     int32_t variants;   /* tried per problem; 0: the default of 6; 1: only the plain one */
-    const char *kernel; /* check_all_rows: only this row, or "attention"; NULL: all */
+    const char *kernel; /* check_all_rows: only this row, or one of check_composed; NULL: all */
     /* NULL, or called after each run and before its outputs are looked at: for tests of the judge itself. */
     void (*tamper)(void *user, workload *w);
     void *tamper_user;
@@ -32,21 +32,24 @@ typedef struct check_report {
     double worst;                   /* largest error / bound over all elements and runs; at most 1 when passed */
     int32_t runs;                   /* runs of the kernel that were compared */
     char kernel[128];               /* what ran, bstk_plan_kernel(); "" when planning failed */
-    char message[3 * PROBLEM_TEXT]; /* "" when passed; else one line with problem, kernel, element, values, bound */
+    char message[4 * PROBLEM_TEXT]; /* "" when passed; else one line with problem, kernel, element, values, bound */
 } check_report;
 
 /*
- * Checks one problem. `kernel` forces a row of the registry, NULL lets the library choose (attention: always NULL).
- * `options` may be NULL. Returns report->passed.
+ * Checks one problem. `kernel` forces a row of the registry, or "composed" attention; NULL lets the library choose
+ * (gradients of products: always NULL). `options` may be NULL. Returns report->passed.
  */
 bool check_problem(const problem *p, const char *kernel, const check_options *options, check_report *report);
 
-/* Called after each problem; `row` is NULL for attention, which has no row of its own. False stops. */
-typedef bool (*check_callback)(void *user, const bstk_kernel_info *row, const problem *p, const check_report *report);
+/* What is made of several rows, and checked beside them; the last one is NULL. */
+extern const char *const check_composed[];
+
+/* Called after each problem; `kernel` is a row's name or one of check_composed. False stops. */
+typedef bool (*check_callback)(void *user, const char *kernel, const problem *p, const check_report *report);
 
 /*
- * Runs every available row of the registry, and attention, through the list of problems that fits it (every kind of
- * edge: blocks 8 to 256, transpositions, ragged, empty and full layouts, sizes 0 and 1, heads, batches). Returns the
+ * Runs every available row of the registry, and what is composed, through the list of problems that fits it (every kind
+ * of edge: blocks 8 to 256, transpositions, ragged, empty and full layouts, sizes 0 and 1, heads, batches). Returns the
  * number of failed problems.
  */
 int64_t check_all_rows(const check_options *options, check_callback callback, void *user);

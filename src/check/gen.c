@@ -16,6 +16,14 @@ typedef struct format {
 } format;
 static const format f16 = {11, 15}, bf16 = {8, 127};
 
+/* 2^n for n from -1022 to 1023. */
+static double power(int n) {
+    const uint64_t bits = (uint64_t)(n + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 static double decode(format f, uint16_t bits) {
     const int fraction_bits = f.p - 1, exponent_bits = 16 - f.p;
     const int fraction = bits & ((1 << fraction_bits) - 1);
@@ -24,24 +32,27 @@ static double decode(format f, uint16_t bits) {
     if (exponent == (1 << exponent_bits) - 1)
         value = fraction != 0 ? NAN : INFINITY;
     else if (exponent == 0)
-        value = ldexp(fraction, 1 - f.emax - fraction_bits);
+        value = fraction * power(1 - f.emax - fraction_bits);
     else
-        value = ldexp(fraction + (1 << fraction_bits), exponent - f.emax - fraction_bits);
+        value = (fraction + (1 << fraction_bits)) * power(exponent - f.emax - fraction_bits);
     return (bits & 0x8000) != 0 ? -value : value;
 }
 
 /* Exponent of a finite magnitude, not below that of the smallest normal number. */
 static int exponent_of(format f, double magnitude) {
-    const int emin = 1 - f.emax;
-    return magnitude > 0 && ilogb(magnitude) > emin ? ilogb(magnitude) : emin;
+    uint64_t bits;
+    memcpy(&bits, &magnitude, sizeof bits);
+    const int exponent = (int)(bits >> 52) - 1023, emin = 1 - f.emax;
+    return exponent > emin ? exponent : emin;
 }
 
 static double round_to(format f, double value) {
-    if (isnan(value) || isinf(value))
+    if (!isfinite(value))
         return value;
+    /* Scaled so that the last place is 1; adding 1.5 * 2^52 leaves no room for a fraction. */
     const int shift = f.p - 1 - exponent_of(f, fabs(value));
-    const double rounded = ldexp(nearbyint(ldexp(value, shift)), -shift);
-    return fabs(rounded) >= ldexp(1, f.emax + 1) ? copysign(INFINITY, value) : rounded;
+    const double scaled = fabs(value) * power(shift), rounded = ((scaled + 0x1.8p52) - 0x1.8p52) * power(-shift);
+    return copysign(rounded >= power(f.emax) * 2 ? INFINITY : rounded, value);
 }
 
 static uint16_t encode(format f, double value) {
@@ -52,7 +63,7 @@ static uint16_t encode(format f, double value) {
     if (isinf(rounded))
         return (uint16_t)(sign | infinity);
     const int exponent = exponent_of(f, rounded);
-    const int significand = (int)ldexp(rounded, f.p - 1 - exponent);
+    const int significand = (int)(rounded * power(f.p - 1 - exponent));
     /* The leading 1 of a normal number adds 1 to the exponent field; a subnormal one has none and field 0. */
     return (uint16_t)(sign | (((exponent + f.emax - 1) << (f.p - 1)) + significand));
 }
@@ -167,8 +178,11 @@ double gen_unit(uint64_t seed, uint64_t counter) {
  * spoils its result) and differ from place to place (so that one that copies them is seen).
  */
 static void fill_watched(unsigned char *memory, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i)
-        memory[i] = i % 2 == 1 ? 0xff : (unsigned char)(0xf1 + i / 2 % 14);
+    enum { PERIOD = 28 };
+    for (size_t i = 0; i < bytes && i < PERIOD; ++i)
+        memory[i] = i % 2 == 1 ? 0xff : (unsigned char)(0xf1 + i / 2);
+    for (size_t done = PERIOD; done < bytes; done *= 2)
+        memcpy(memory + done, memory, done < bytes - done ? done : bytes - done);
 }
 
 bool gen_array_make(gen_array *out, bstk_dtype dtype, int32_t ndim, const int64_t *shape, gen_style style,
@@ -242,9 +256,13 @@ int64_t gen_offset(const bstk_tensor *t, int64_t linear) {
     return offset;
 }
 
-/* Offset of element i, given that of element i - 1: one addition inside a row, since this runs for every element. */
-static int64_t next_offset(const bstk_tensor *t, int64_t i, int64_t previous) {
-    return i % t->shape[t->ndim - 1] == 0 ? gen_offset(t, i) : previous + t->stride[t->ndim - 1];
+int64_t gen_width(const bstk_tensor *t) {
+    return t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+}
+
+/* Elements of a row are this far apart. */
+static int64_t step_of(const bstk_tensor *t) {
+    return t->ndim > 0 ? t->stride[t->ndim - 1] : 0;
 }
 
 static double special_value(bstk_dtype dtype, uint64_t seed, uint64_t index) {
@@ -261,41 +279,42 @@ static double special_value(bstk_dtype dtype, uint64_t seed, uint64_t index) {
     return draw < 32 ? copysign(tiny[dtype] * (double)(draw - 15), uniform) : uniform;
 }
 
+static double value_of(bstk_dtype dtype, gen_values values, uint64_t seed, uint64_t index) {
+    switch (values) {
+    case GEN_UNIFORM:
+        return 2 * gen_unit(seed, index) - 1;
+    case GEN_INTEGERS:
+        return (double)(gen_hash(seed, index) % 9) - 4;
+    case GEN_NANS:
+        return NAN;
+    case GEN_SPECIAL:
+        return special_value(dtype, seed, index);
+    case GEN_ZEROS:
+        break;
+    }
+    return 0;
+}
+
 void gen_fill(const bstk_tensor *t, gen_values values, uint64_t seed) {
-    const int64_t count = gen_count(t);
-    int64_t offset = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        const uint64_t index = (uint64_t)i;
-        offset = next_offset(t, i, offset);
-        double value = 0;
-        switch (values) {
-        case GEN_UNIFORM:
-            value = 2 * gen_unit(seed, index) - 1;
-            break;
-        case GEN_INTEGERS:
-            value = (double)(gen_hash(seed, index) % 9) - 4;
-            break;
-        case GEN_NANS:
-            value = NAN;
-            break;
-        case GEN_SPECIAL:
-            value = special_value(t->dtype, seed, index);
-            break;
-        case GEN_ZEROS:
-            break;
-        }
-        gen_store(t->dtype, t->data, offset, value);
+    const int64_t count = gen_count(t), width = gen_width(t), step = step_of(t);
+    for (int64_t row = 0; row < count; row += width) {
+        const int64_t start = gen_offset(t, row);
+        for (int64_t c = 0; c < width; ++c)
+            gen_store(t->dtype, t->data, start + c * step, value_of(t->dtype, values, seed, (uint64_t)(row + c)));
     }
 }
 
+void gen_read_row(const bstk_tensor *t, int64_t row, double *out) {
+    const int64_t start = gen_offset(t, row), width = gen_width(t), step = step_of(t);
+    for (int64_t c = 0; c < width; ++c)
+        out[c] = gen_load(t->dtype, t->data, start + c * step);
+}
+
 double *gen_doubles(const bstk_tensor *t) {
-    const int64_t count = gen_count(t);
+    const int64_t count = gen_count(t), width = gen_width(t);
     double *values = malloc((size_t)(count + 1) * sizeof *values);
-    int64_t offset = 0;
-    for (int64_t i = 0; values != NULL && i < count; ++i) {
-        offset = next_offset(t, i, offset);
-        values[i] = gen_load(t->dtype, t->data, offset);
-    }
+    for (int64_t row = 0; values != NULL && row < count; row += width)
+        gen_read_row(t, row, values + row);
     return values;
 }
 
@@ -312,19 +331,44 @@ bool gen_unchanged(const gen_array *array, const unsigned char *snapshot) {
     return array->bytes == 0 || memcmp(array->memory, snapshot, array->bytes) == 0;
 }
 
+/* True when the elements fill one stretch of memory without a gap: then [*first, *first + bytes) of `memory`. */
+static bool is_solid(const gen_array *array, size_t *first) {
+    const bstk_tensor *t = &array->t;
+    const int64_t count = gen_count(t);
+    int64_t low = 0, high = 0; /* offsets of the lowest and highest element */
+    for (int axis = 0; axis < t->ndim && count > 0; ++axis) {
+        const int64_t reach = (t->shape[axis] - 1) * t->stride[axis];
+        *(reach < 0 ? &low : &high) += reach;
+    }
+    *first = (size_t)((const unsigned char *)t->data - array->memory + low * (int64_t)bstk_dtype_size(t->dtype));
+    return count == 0 || high - low + 1 == count;
+}
+
 bool gen_gaps_unchanged(const gen_array *array, const unsigned char *snapshot) {
+    const bstk_tensor *t = &array->t;
+    const size_t item = bstk_dtype_size(t->dtype);
+    const int64_t count = gen_count(t), width = gen_width(t), step = step_of(t);
+    size_t first;
+    if (is_solid(array, &first)) {
+        const size_t end = first + (size_t)count * item;
+        return memcmp(array->memory, snapshot, first) == 0 &&
+               memcmp(array->memory + end, snapshot + end, array->bytes - end) == 0;
+    }
     /* Put the elements of now into a copy of then: what still differs lies between or around them. */
     unsigned char *copy = malloc(array->bytes + 1);
     if (copy == NULL)
         return false;
     memcpy(copy, snapshot, array->bytes);
-    const size_t item = bstk_dtype_size(array->t.dtype);
-    const int64_t count = gen_count(&array->t);
-    int64_t offset = 0;
-    for (int64_t i = 0; i < count; ++i) {
-        offset = next_offset(&array->t, i, offset);
-        const ptrdiff_t at = (const unsigned char *)array->t.data - array->memory + (ptrdiff_t)offset * (ptrdiff_t)item;
-        memcpy(copy + at, array->memory + at, item);
+    for (int64_t row = 0; row < count; row += width) {
+        ptrdiff_t at = (const unsigned char *)t->data - array->memory + (ptrdiff_t)(gen_offset(t, row) * (int64_t)item);
+        if (step == 1) {
+            memcpy(copy + at, array->memory + at, (size_t)width * item);
+            continue;
+        }
+        for (int64_t c = 0; c < width; ++c, at += (ptrdiff_t)(step * (int64_t)item)) {
+            for (size_t byte = 0; byte < item; ++byte)
+                copy[at + (ptrdiff_t)byte] = array->memory[at + (ptrdiff_t)byte];
+        }
     }
     const bool same = memcmp(copy, array->memory, array->bytes) == 0;
     free(copy);

@@ -66,6 +66,9 @@ int64_t gen_count(const bstk_tensor *t);
 /* Position, in elements from t->data, of element `linear` in row-major order of the shape. */
 int64_t gen_offset(const bstk_tensor *t, int64_t linear);
 
+/* Elements along the last axis; 1 without axes. */
+int64_t gen_width(const bstk_tensor *t);
+
 typedef enum gen_values {
     GEN_UNIFORM,  /* [-1, 1) */
     GEN_INTEGERS, /* -4, -3, ... 4 */
@@ -75,6 +78,9 @@ typedef enum gen_values {
 } gen_values;
 
 void gen_fill(const bstk_tensor *t, gen_values values, uint64_t seed);
+
+/* The gen_width() elements from `row` on, which is a multiple of that. */
+void gen_read_row(const bstk_tensor *t, int64_t row, double *out);
 
 /* All elements as doubles in row-major order; free() it. NULL without memory (never for an empty tensor). */
 double *gen_doubles(const bstk_tensor *t);

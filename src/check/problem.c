@@ -13,7 +13,8 @@
 /* Sizes up to this are taken: every product of three of them, times 8 bytes, still fits the library's checks. */
 #define MAX_SIZE INT64_C(1000000000000)
 
-static const char *const op_names[] = {"", "sdd", "dsd", "dds", "softmax", "attention", "pack", "unpack"};
+static const char *const op_names[] = {"",          "sdd",     "dsd",       "dds",  "softmax",
+                                       "layernorm", "rmsnorm", "attention", "pack", "unpack"};
 static const char *const pattern_names[] = {"",      "ones",    "diag",       "tril", "bernoulli",
                                             "local", "bigbird", "longformer", "file"};
 
@@ -35,6 +36,14 @@ bool problem_is_product(problem_op op) {
     return op == PROBLEM_SDD || op == PROBLEM_DSD || op == PROBLEM_DDS;
 }
 
+bool problem_has_scores(problem_op op) {
+    return op == PROBLEM_SOFTMAX || op == PROBLEM_ATTENTION;
+}
+
+bool problem_is_norm(problem_op op) {
+    return op == PROBLEM_LAYERNORM || op == PROBLEM_RMSNORM;
+}
+
 /* Both of these report what a colon-separated part should have been. */
 static bool parse_op(const char *part, problem *p, char error[PROBLEM_TEXT]) {
     for (int i = 1; i < LENGTH(op_names); ++i) {
@@ -43,9 +52,9 @@ static bool parse_op(const char *part, problem *p, char error[PROBLEM_TEXT]) {
             return true;
         }
     }
-    if (strcmp(part, "layernorm") == 0 || strcmp(part, "rmsnorm") == 0)
-        return fail(error, "problem: op %s is not in this build", part);
-    return fail(error, "problem: op is '%s', expected sdd, dsd, dds, softmax, attention, pack or unpack", part);
+    return fail(error,
+                "problem: op is '%s', expected sdd, dsd, dds, softmax, layernorm, rmsnorm, attention, pack or unpack",
+                part);
 }
 
 static bool parse_dtype(const char *part, problem *p, char error[PROBLEM_TEXT]) {
@@ -161,31 +170,33 @@ static bool parse_pattern(const char *part, problem *p, char error[PROBLEM_TEXT]
 
 /* Flags and sizes may stand in any order; each at most once. `seen` has one bit a part. */
 enum { SEEN_B = 1, SEEN_Z = 2, SEEN_H = 4, SEEN_M = 8, SEEN_N = 16, SEEN_K = 32, SEEN_PATTERN = 64, SEEN_TA = 128 };
-enum { SEEN_TB = 256, SEEN_TC = 512, SEEN_CAUSAL = 1024, SEEN_DEVICE = 2048 };
+enum { SEEN_TB = 256, SEEN_TC = 512, SEEN_CAUSAL = 1024, SEEN_DEVICE = 2048, SEEN_BWD = 4096 };
 
 static bool parse_part(const char *part, problem *p, unsigned *seen, char error[PROBLEM_TEXT]) {
     static const struct {
         const char *name;
         unsigned bit;
-    } flags[] = {{"ta", SEEN_TA},         {"tb", SEEN_TB},      {"tc", SEEN_TC},
-                 {"causal", SEEN_CAUSAL}, {"cpu", SEEN_DEVICE}, {"cuda", SEEN_DEVICE}};
+    } flags[] = {{"ta", SEEN_TA},   {"tb", SEEN_TB},      {"tc", SEEN_TC},      {"causal", SEEN_CAUSAL},
+                 {"bwd", SEEN_BWD}, {"cpu", SEEN_DEVICE}, {"cuda", SEEN_DEVICE}};
     unsigned bit = 0;
     for (int i = 0; i < LENGTH(flags); ++i) {
         if (strcmp(part, flags[i].name) == 0)
             bit = flags[i].bit;
     }
-    if (strcmp(part, "bwd") == 0)
-        return fail(error, "problem: bwd is not in this build");
     if (bit != 0) {
         p->trans_a |= bit == SEEN_TA;
         p->trans_b |= bit == SEEN_TB;
         p->trans_c |= bit == SEEN_TC;
         p->causal |= bit == SEEN_CAUSAL;
+        p->backward |= bit == SEEN_BWD;
         p->cuda |= strcmp(part, "cuda") == 0;
         if ((bit & (SEEN_TA | SEEN_TB | SEEN_TC)) != 0 && !problem_is_product(p->op))
             return fail(error, "problem: %s is for sdd, dsd and dds only, not for %s", part, problem_op_name(p->op));
-        if (bit == SEEN_CAUSAL && p->op != PROBLEM_SOFTMAX && p->op != PROBLEM_ATTENTION)
+        if (bit == SEEN_CAUSAL && !problem_has_scores(p->op))
             return fail(error, "problem: causal is for softmax and attention only, not for %s", problem_op_name(p->op));
+        if (bit == SEEN_BWD && (p->op == PROBLEM_PACK || p->op == PROBLEM_UNPACK))
+            return fail(error, "problem: bwd of %s is %s: ask for that", problem_op_name(p->op),
+                        p->op == PROBLEM_PACK ? "unpack" : "pack");
     } else if (part[0] != '\0' && strchr("bzhmnkd", part[0]) != NULL && part[1] >= '0' && part[1] <= '9') {
         int64_t block = 0;
         switch (part[0]) {
@@ -314,9 +325,10 @@ const char *problem_print(const problem *p, char text[PROBLEM_TEXT]) {
     if (problem_is_product(p->op) || p->op == PROBLEM_ATTENTION)
         snprintf(inner, sizeof inner, ":%c%" PRId64, p->op == PROBLEM_ATTENTION ? 'd' : 'k', p->k);
     print_pattern(p, pattern, sizeof pattern);
-    snprintf(text, PROBLEM_TEXT, "%s:%s:b%d%s%s:m%" PRId64 ":n%" PRId64 "%s:%s%s%s%s%s%s", problem_op_name(p->op),
+    snprintf(text, PROBLEM_TEXT, "%s:%s:b%d%s%s:m%" PRId64 ":n%" PRId64 "%s:%s%s%s%s%s%s%s", problem_op_name(p->op),
              dtype, (int)p->block, batch, heads, p->m, p->n, inner, pattern, p->trans_a ? ":ta" : "",
-             p->trans_b ? ":tb" : "", p->trans_c ? ":tc" : "", p->causal ? ":causal" : "", p->cuda ? ":cuda" : "");
+             p->trans_b ? ":tb" : "", p->trans_c ? ":tc" : "", p->causal ? ":causal" : "", p->backward ? ":bwd" : "",
+             p->cuda ? ":cuda" : "");
     return text;
 }
 

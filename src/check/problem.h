@@ -1,10 +1,10 @@
 /*
  * problem.h: problem strings, the one way in which check, bench and failing tests name a piece of work.
  *
- *     OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal][:cpu|:cuda]
+ *     OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal][:bwd][:cpu|:cuda]
  *     dsd:f32:b64:m2048:n2048:k2048:bernoulli(0.5,0)
  *
- * OP       sdd dsd dds softmax attention pack unpack
+ * OP       sdd dsd dds softmax layernorm rmsnorm attention pack unpack; with bwd the gradient of the op
  * DTYPE    f64 f32 f16 bf16; "f16+f32" and "bf16+f32": products whose packed operand is f32 beside half dense ones
  * sizes    C = M x N with inner K (products); scores M x N with head size D (attention); M x N otherwise
  * PATTERN  ones diag tril bernoulli(p,seed) local(w) bigbird(w,g,r,seed) longformer(w,g) file(path), counts in blocks
@@ -29,6 +29,8 @@ typedef enum problem_op {
     PROBLEM_DSD,
     PROBLEM_DDS,
     PROBLEM_SOFTMAX,
+    PROBLEM_LAYERNORM,
+    PROBLEM_RMSNORM,
     PROBLEM_ATTENTION,
     PROBLEM_PACK,
     PROBLEM_UNPACK
@@ -57,7 +59,7 @@ typedef struct problem {
     int64_t window, global, random; /* local, bigbird, longformer */
     uint64_t seed;                  /* bernoulli, bigbird */
     char path[256];                 /* file: .npy (mask of blocks), .smtx, .mtx (elements), or a saved layout */
-    bool trans_a, trans_b, trans_c, causal, cuda;
+    bool trans_a, trans_b, trans_c, causal, backward, cuda;
 } problem;
 
 /* Reads a problem string. False: one line in `error` that names the part, the text got and what was expected. */
@@ -70,6 +72,11 @@ const char *problem_op_name(problem_op op);
 
 /* True for sdd, dsd and dds; their bstk_mode is (bstk_mode)op. */
 bool problem_is_product(problem_op op);
+
+/* True for softmax and attention: what bstk_score_terms is for. */
+bool problem_has_scores(problem_op op);
+
+bool problem_is_norm(problem_op op);
 
 /* Element shape of the layout: that of the sparse matrix as stored. */
 void problem_layout_shape(const problem *p, int64_t shape[2]);

@@ -1,7 +1,7 @@
 /*
- * ref.c: products and copies in float64. Each head of each batch is laid out as plain matrices op(A) [M,K],
- * op(B) [K,N] and C [M,N] of doubles beside a grid of the stored blocks; then the textbook loop runs over the products
- * whose block is stored. Softmax and attention are in ref_scores.c.
+ * ref.c: products, their gradients and copies in float64. Each head of each batch is laid out as plain matrices op(A)
+ * [M,K], op(B) [K,N] and C [M,N] of doubles beside a grid of the stored blocks; then the textbook loop runs over the
+ * products whose block is stored. Softmax and attention are in ref_scores.c, norms in ref_norm.c.
  */
 #include "ref.h"
 
@@ -203,6 +203,115 @@ bool ref_matmul(const ref_product *p, double *value, double *bound) {
         matrix_free(&c);
         matrix_free(&size);
     }
+    return ok;
+}
+
+/* ---- gradients of products --------------------------------------------------------------------------------------- */
+
+/* Sums that become the gradient of an operand, element by element of its tensor. */
+typedef struct gradient {
+    const ref_output *out;
+    bool packed, transposed;
+    double *sum, *size;
+} gradient;
+
+static bool gradient_make(gradient *g, const ref_output *out, bool packed, bool transposed) {
+    *g = (gradient){.out = out, .packed = packed, .transposed = transposed};
+    if (out->t == NULL)
+        return true;
+    const size_t count = (size_t)gen_count(out->t) + 1;
+    g->sum = calloc(count, sizeof *g->sum);
+    g->size = calloc(count, sizeof *g->size);
+    return g->sum != NULL && g->size != NULL;
+}
+
+/* Adds the matrix of one head, rows x cols, to the elements that served it. */
+static void gradient_add(const ref_product *p, gradient *g, int64_t z, int64_t h, int64_t cols, const double *sum,
+                         const double *size) {
+    const bstk_tensor *t = g->out->t;
+    const int64_t r = size_of(t, 2), c = size_of(t, 1), batch = size_of(t, 4) == 1 ? 0 : z;
+    if (!g->packed) {
+        const int64_t head = h / (p->h / size_of(t, 3));
+        for (int64_t e = 0; e < r * c; ++e) {
+            const int64_t from = g->transposed ? e % c * cols + e / c : e;
+            g->sum[(batch * size_of(t, 3) + head) * r * c + e] += sum[from];
+            g->size[(batch * size_of(t, 3) + head) * r * c + e] += size[from];
+        }
+        return;
+    }
+    int64_t first, end, i, j;
+    head_blocks(p->layout, h, &first, &end);
+    for (int64_t n = first; n < end; ++n) {
+        const int64_t at = (batch * size_of(t, 3) + packed_block(p->layout, h, n, size_of(t, 3))) * r * c;
+        for (int64_t e = 0; e < r * c; ++e) {
+            if (!element_at(p->layout, n, e, &i, &j))
+                continue;
+            g->sum[at + e] += sum[g->transposed ? j * cols + i : i * cols + j];
+            g->size[at + e] += size[g->transposed ? j * cols + i : i * cols + j];
+        }
+    }
+}
+
+/* `inner`: terms that each batch and head gives to an element. */
+static void gradient_finish(const ref_product *p, gradient *g, int64_t inner, bool exact) {
+    const bstk_tensor *t = g->out->t;
+    const int64_t count = t != NULL && g->sum != NULL && g->size != NULL ? gen_count(t) : 0,
+                  nnz = bstk_layout_nnz(p->layout);
+    for (int64_t e = 0; e < count; ++e) {
+        const int64_t own = !g->packed                                                  ? size_of(t, 3)
+                            : size_of(t, 3) == nnz && bstk_layout_heads(p->layout) == 1 ? 1
+                                                                                        : p->h;
+        const int64_t terms = inner * (p->h / own) * (p->z / size_of(t, 4));
+        g->out->value[e] = p->alpha * g->sum[e];
+        g->out->bound[e] = bound_product(t->dtype, terms, g->out->value[e], fabs(p->alpha) * g->size[e]);
+        if (exact && fabs(p->alpha) * 16 * (double)terms < 0x1p24)
+            g->out->bound[e] = 0;
+    }
+    free(g->sum);
+    free(g->size);
+}
+
+bool ref_matmul_grad(const ref_product *p, bool exact, const ref_output *d_a, const ref_output *d_b) {
+    gradient of_a, of_b;
+    bool ok = gradient_make(&of_a, d_a, p->mode == BSTK_DSD, p->trans_a);
+    ok = gradient_make(&of_b, d_b, p->mode == BSTK_DDS, p->trans_b) && ok;
+    for (int64_t zh = 0; ok && p->alpha != 0 && zh < p->z * p->h; ++zh) {
+        const int64_t z = zh / p->h, h = zh % p->h;
+        matrix a = {0}, b = {0}, g = {0}, sums[4] = {{0}}; /* of d_a and its size, of d_b and its size */
+        ok = p->mode == BSTK_DSD ? load_packed(&a, p->a, p->layout, z, h, p->m, p->k, p->trans_a)
+                                 : load_dense(&a, p->a, z, h, p->h, p->m, p->k, p->trans_a);
+        ok = ok && (p->mode == BSTK_DDS ? load_packed(&b, p->b, p->layout, z, h, p->k, p->n, p->trans_b)
+                                        : load_dense(&b, p->b, z, h, p->h, p->k, p->n, p->trans_b));
+        ok = ok && (p->mode == BSTK_SDD ? load_packed(&g, p->c, p->layout, z, h, p->m, p->n, p->trans_c)
+                                        : load_dense(&g, p->c, z, h, p->h, p->m, p->n, p->trans_c));
+        ok = ok && matrix_make(&sums[0], p->m, p->k) && matrix_make(&sums[1], p->m, p->k) &&
+             matrix_make(&sums[2], p->k, p->n) && matrix_make(&sums[3], p->k, p->n);
+        for (int64_t i = 0; ok && i < p->m; ++i) {
+            for (int64_t k = 0; k < p->k; ++k) {
+                const int64_t ik = i * p->k + k;
+                for (int64_t j = 0; j < p->n && is_stored(&a, i, k); ++j) {
+                    const int64_t kj = k * p->n + j, ij = i * p->n + j;
+                    if (!is_stored(&b, k, j) || !is_stored(&g, i, j))
+                        continue;
+                    sums[0].value[ik] += g.value[ij] * b.value[kj];
+                    sums[1].value[ik] += fabs(g.value[ij] * b.value[kj]);
+                    sums[2].value[kj] += a.value[ik] * g.value[ij];
+                    sums[3].value[kj] += fabs(a.value[ik] * g.value[ij]);
+                }
+            }
+        }
+        if (ok && d_a->t != NULL)
+            gradient_add(p, &of_a, z, h, p->k, sums[0].value, sums[1].value);
+        if (ok && d_b->t != NULL)
+            gradient_add(p, &of_b, z, h, p->n, sums[2].value, sums[3].value);
+        matrix_free(&a);
+        matrix_free(&b);
+        matrix_free(&g);
+        for (int s = 0; s < 4; ++s)
+            matrix_free(&sums[s]);
+    }
+    gradient_finish(p, &of_a, p->n, exact);
+    gradient_finish(p, &of_b, p->m, exact);
     return ok;
 }
 

@@ -13,18 +13,40 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Operands by place; what an op does not have is empty. */
+/* Operands by place; what an op does not have is empty. workload_name() has the library's names. */
 enum {
-    WORKLOAD_A, /* products: a; softmax, pack, unpack: x; attention: q */
-    WORKLOAD_B, /* products: b; attention: k */
-    WORKLOAD_V, /* attention: v */
+    WORKLOAD_A, /* products: a; attention: q; else x */
+    WORKLOAD_B, /* products: b; attention: k; norms: weight */
+    WORKLOAD_V, /* attention: v; norms: bias */
     WORKLOAD_RPE,
     WORKLOAD_REL,
     WORKLOAD_KEY_PADDING,
     WORKLOAD_ATTN_MASK,
-    WORKLOAD_INPUTS,                /* number of inputs */
+    WORKLOAD_SLOPES,
+    WORKLOAD_SINKS,
+    WORKLOAD_Q_DOCUMENTS,
+    WORKLOAD_K_DOCUMENTS,
+    WORKLOAD_CU_Q,
+    WORKLOAD_CU_K,
+    /* Gradients: what the forward wrote, and what comes in. */
+    WORKLOAD_SAVED,      /* y, o, mean */
+    WORKLOAD_SAVED_ROWS, /* lse, rstd */
+    WORKLOAD_D_OUT,      /* d_c, d_y, d_o */
+    WORKLOAD_D_LSE,
+    WORKLOAD_INPUTS, /* number of inputs */
+    /* Outputs of the forward. */
     WORKLOAD_OUT = WORKLOAD_INPUTS, /* c, y or o */
-    WORKLOAD_LSE,
+    WORKLOAD_LSE,                   /* lse, rstd */
+    WORKLOAD_MEAN,                  /* norms: mean; softmax: saved */
+    /* Outputs of gradients. */
+    WORKLOAD_D_A, /* d_a, d_x, d_q */
+    WORKLOAD_D_B, /* d_b, d_k, d_weight */
+    WORKLOAD_D_V, /* d_v, d_bias */
+    WORKLOAD_D_RPE,
+    WORKLOAD_D_REL,
+    WORKLOAD_D_KEY_PADDING,
+    WORKLOAD_D_ATTN,
+    WORKLOAD_D_SINKS,
     WORKLOAD_ARRAYS
 };
 
@@ -34,12 +56,13 @@ typedef struct workload {
     bstk_layout *layout;
     gen_array array[WORKLOAD_ARRAYS];
     unsigned char *initial[WORKLOAD_ARRAYS]; /* what each array held before any run */
-    int out;                                 /* the array with the result: WORKLOAD_OUT; WORKLOAD_A in place */
-    double alpha, beta;                      /* products */
-    bstk_score_terms terms;                  /* softmax, attention; its tensors are those of array[] */
+    int out;            /* the array of c, y, o, d_a, d_x or d_q, empty where that is not wanted; in place an input */
+    double alpha, beta; /* products */
+    double eps;         /* norms */
+    bstk_score_terms terms; /* softmax, attention; its tensors are those of array[] */
     bstk_plan *plan;
     gen_array scratch;
-    char what[256]; /* this variant in words: "variant 3: shared layout, beta -0.75" */
+    char what[512]; /* this variant in words: "variant 3: shared layout, beta -0.75" */
 } workload;
 
 typedef enum workload_values { WORKLOAD_UNIFORM, WORKLOAD_INTEGERS, WORKLOAD_SPECIAL } workload_values;
@@ -47,8 +70,10 @@ typedef enum workload_values { WORKLOAD_UNIFORM, WORKLOAD_INTEGERS, WORKLOAD_SPE
 /*
  * Layout and operands of one variant; no plan yet. False: one line in `error`, nothing to free.
  * Variant 0 is plain; the others draw strides, broadcasts, terms and so on from (problem, values, seed, variant).
- * Integers make every step of a right computation exact: products of small integers, and for softmax and attention
- * scores of 0. Special adds NaN, infinities and subnormals, in attention also at every key and value that is dropped.
+ * Integers make every step of a right computation exact: products of small integers, scores of 0 for softmax and
+ * attention, rows of two numbers for the norms; the gradient of attention has no such values. Special adds NaN,
+ * infinities and subnormals, in attention also at every key and value that is dropped. Gradients get what the
+ * library's own forward wrote, or with integers such numbers that every step is exact.
  * `out` points into itself: do not copy it.
  */
 bool workload_make(const problem *p, workload_values values, uint64_t seed, int32_t variant, workload *out,
@@ -61,7 +86,15 @@ bstk_status workload_plan(workload *w, bstk_context *ctx, const char *kernel);
 /* Runs the plan on the operands, writing the outputs. */
 bstk_status workload_run(workload *w);
 
-/* Outputs back to NaN (c back to what it held, for beta != 0). */
+/* Outputs back to NaN (c back to what it held, for beta != 0; an input that is written in place back to itself). */
 void workload_reset(workload *w);
+
+/* True when runs write the array. */
+bool workload_is_output(const workload *w, int which);
+
+/* What the library calls the array: "d_weight". */
+const char *workload_name(const workload *w, int which);
+
+bstk_norm_kind workload_norm(const problem *p);
 
 #endif

@@ -84,10 +84,15 @@ bool io_file_read(const char *path, size_t limit, void **bytes, size_t *size, io
 typedef struct io_output io_output;
 void io_output_signals(void);
 io_output *io_output_open(const char *path, io_error *error); /* NULL on failure */
-/* The .npy form of `t` into an open output; `name` is for messages. For commands that write several files or none. */
+/*
+ * For commands that write several files or none: put into all, flush all, then commit all. `name` is for messages.
+ */
 bool io_npy_put(io_output *output, const char *name, const bstk_tensor *t, io_error *error);
+bool io_npy_put_layout(io_output *output, const char *name, const bstk_layout *layout, io_error *error);
+bool io_picture_put(io_output *output, const char *name, const bstk_layout *layout, io_error *error);
+bool io_output_flush(io_output *output, io_error *error); /* to the disk; frees nothing */
 bool io_output_write(io_output *output, const void *bytes, size_t size, io_error *error);
-/* Both free `output`, also on failure; commit flushes to the disk and renames, abort removes. */
+/* Both free `output`, also on failure; commit flushes and renames, abort removes. */
 bool io_output_commit(io_output *output, io_error *error);
 void io_output_abort(io_output *output);
 

@@ -335,13 +335,17 @@ static bool write_mask(io_output *output, const bstk_layout *layout, const int64
     return true;
 }
 
-bool io_npy_write_layout(const char *path, const bstk_layout *layout, io_error *error) {
+bool io_npy_put_layout(io_output *output, const char *name, const bstk_layout *layout, io_error *error) {
     const int64_t shape[] = {bstk_layout_heads(layout), bstk_layout_rows(layout), bstk_layout_cols(layout)};
     unsigned char *row = calloc((size_t)shape[2] + 1, 1);
     if (row == NULL)
-        return io__fail(error, path, "out of memory (%lld bytes)", (long long)shape[2]);
-    io_output *output = io_output_open(path, error);
-    const bool good = output != NULL && io__output_end(output, write_mask(output, layout, shape, row, error), error);
+        return io__fail(error, name, "out of memory (%lld bytes)", (long long)shape[2]);
+    const bool good = write_mask(output, layout, shape, row, error);
     free(row);
     return good;
+}
+
+bool io_npy_write_layout(const char *path, const bstk_layout *layout, io_error *error) {
+    io_output *output = io_output_open(path, error);
+    return output != NULL && io__output_end(output, io_npy_put_layout(output, path, layout, error), error);
 }

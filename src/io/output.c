@@ -176,14 +176,21 @@ void io_output_abort(io_output *output) {
     drop(output);
 }
 
-bool io_output_commit(io_output *output, io_error *error) {
+bool io_output_flush(io_output *output, io_error *error) {
     errno = EIO; /* for a stream that failed before */
-    bool good = !ferror(output->file) && fflush(output->file) == 0 &&
-                (output->temporary == NULL || fsync(fileno(output->file)) == 0);
-    if (good) {
-        good = fclose(output->file) == 0;
-        output->file = NULL;
+    if (!ferror(output->file) && fflush(output->file) == 0 &&
+        (output->temporary == NULL || fsync(fileno(output->file)) == 0))
+        return true;
+    return io__fail_errno(error, output->path);
+}
+
+bool io_output_commit(io_output *output, io_error *error) {
+    if (!io_output_flush(output, error)) {
+        io_output_abort(output);
+        return false;
     }
+    bool good = fclose(output->file) == 0;
+    output->file = NULL;
     if (good && output->temporary)
         good = rename(output->temporary, output->target) == 0;
     if (!good) {

@@ -149,7 +149,7 @@ static void make_palette(png_byte palette[COLOURS][3]) {
 }
 
 /* Compresses in memory, which takes a few MB at this size, so that the file goes through io_output like any other. */
-static bool write(const char *path, const picture *p, io_error *error) {
+static bool write(io_output *output, const char *name, const picture *p, io_error *error) {
     png_byte palette[COLOURS][3];
     png_image image = {.version = PNG_IMAGE_VERSION,
                        .width = (png_uint_32)p->width,
@@ -160,17 +160,16 @@ static bool write(const char *path, const picture *p, io_error *error) {
     png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
     void *bytes = malloc(size);
     if (bytes == NULL)
-        return io__fail(error, path, "out of memory (%zu bytes)", size);
+        return io__fail(error, name, "out of memory (%zu bytes)", size);
     bool good = png_image_write_to_memory(&image, bytes, &size, 0, p->pixels, (png_int_32)p->width, palette) != 0;
     if (!good)
-        io__fail(error, path, "libpng: %s", image.message);
-    io_output *output = good ? io_output_open(path, error) : NULL;
-    good = output != NULL && io__output_end(output, io_output_write(output, bytes, size, error), error);
+        io__fail(error, name, "libpng: %s", image.message);
+    good = good && io_output_write(output, bytes, size, error);
     free(bytes);
     return good;
 }
 
-bool io_picture_png(const char *path, const bstk_layout *layout, io_error *error) {
+bool io_picture_put(io_output *output, const char *name, const bstk_layout *layout, io_error *error) {
     picture p = {.layout = layout};
     lay_out(&p);
     int64_t *counts = calloc((size_t)p.cols, sizeof *counts);
@@ -178,12 +177,17 @@ bool io_picture_png(const char *path, const bstk_layout *layout, io_error *error
     bool good = counts && p.pixels;
     if (good) {
         draw(&p, counts);
-        good = write(path, &p, error);
+        good = write(output, name, &p, error);
     } else {
-        io__fail(error, path, "out of memory for a picture of %lld x %lld pixels", (long long)p.width,
+        io__fail(error, name, "out of memory for a picture of %lld x %lld pixels", (long long)p.width,
                  (long long)p.height);
     }
     free(p.pixels);
     free(counts);
     return good;
+}
+
+bool io_picture_png(const char *path, const bstk_layout *layout, io_error *error) {
+    io_output *output = io_output_open(path, error);
+    return output != NULL && io__output_end(output, io_picture_put(output, path, layout, error), error);
 }

@@ -540,6 +540,11 @@ static void test_bc_128(void **state) {
     desc.terms.causal = 1;
     ok(bstk_attention_plan(ctx, &desc, &plan));
     assert_true(atomic_load(&w.peak_bytes) < 64 * nnz); /* tables: some words a block */
+    /* Fused: tiles of each thread, whatever the length is. */
+    assert_true(bstk_plan_scratch_bytes(plan) <= (size_t)bstk_context_num_threads(ctx) << 20);
+    bstk_plan_release(plan);
+    desc.kernel = "composed";
+    ok(bstk_attention_plan(ctx, &desc, &plan));
     /* Scores of the stored blocks in f32, and a row of them for each thread. */
     const size_t scores = (size_t)nnz * 64 * 64 * 4;
     assert_true(bstk_plan_scratch_bytes(plan) >= scores);

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+import numpy as np
+
 SOURCE, BUILD = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 COMMAND = re.compile(r"^    (bstk [^\n]*(?:\\\n[^\n]*)*)$", re.M)
@@ -35,12 +37,14 @@ def execute(kind, text, folder):
 
 
 def inputs(folder):
-    """The files that the documents' commands take: a mask of elements, a pattern of weights."""
+    """The files that the documents' commands take: a mask of elements, weights, a layout with packed values."""
     (folder / "examples").symlink_to(SOURCE / "examples")
     (folder / "build").symlink_to(BUILD)
-    mask = bytes((i // 512 * 7 + i % 512) % 11 == 0 for i in range(512 * 512))
-    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (512, 512), }".ljust(117) + "\n"
-    (folder / "mask.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + mask)
+    np.save(folder / "mask.npy", np.arange(512 * 512).reshape(512, 512) % 11 == 0)
+    np.save(folder / "l.npy", np.ones((2, 2), np.uint8))
+    np.save(folder / "x.npy", np.linspace(-1, 1, 4 * 32 * 32, dtype=np.float32).reshape(4, 32, 32))
+    for name in ("w.npy", "b.npy"):
+        np.save(folder / name, np.ones(64, np.float32))
     (folder / "weights.smtx").write_text("32, 32, 2\n" + "0 1 " + "2 " * 31 + "\n3 20\n", encoding="utf-8")
     (folder / "weights.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n32 32 2\n1 4\n2 21\n",
                                         encoding="utf-8")

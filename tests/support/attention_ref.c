@@ -263,8 +263,8 @@ static void forward_row(work *w, double *o, double *o_error) {
         }
         error += bound_gamma(r->kept_count + r->tiles + 4, w->u) * size +
                  (r->kept_count + 1) * bound_smallest(bound_sum_dtype(c->dtype));
-        o[e] = r->poisoned ? NAN : sum;
-        o_error[e] = r->lse == -INFINITY ? 0 : bound_stored(c->dtype, sum, error);
+        o[e] = sum;
+        o_error[e] = size == 0 ? 0 : bound_stored(c->dtype, sum, error);
     }
 }
 

@@ -492,7 +492,7 @@ static void test_softmax_run(void **state) {
     bstk_score_terms other = terms;
     other.causal = 1;
     refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_MISMATCH,
-            "softmax: causal is 1 with offset 0, but the plan was made for 0 with 0");
+            "softmax: causal 1, causal_offset 0, bottom_right 0, window -1 to -1 are not those of the plan");
     other = terms;
     other.attn_mask = NULL;
     refused(bstk_softmax_run(plan, x, &other, y, lse, NULL, &exec), BSTK_ERR_MISMATCH,
@@ -605,7 +605,7 @@ static void test_attention_run(void **state) {
     other = terms;
     other.causal_offset = 5;
     refused(bstk_attention_run(plan, q, k, v, &other, o, lse, &exec), BSTK_ERR_MISMATCH,
-            "attention: causal is 0 with offset 5, but the plan was made for 0 with 0");
+            "attention: causal 0, causal_offset 5, bottom_right 0, window -1 to -1 are not those of the plan");
     bstk_tensor over = *v;
     over.data = o->data;
     refused(bstk_attention_run(plan, q, k, &over, &terms, o, lse, &exec), BSTK_ERR_INVALID, "attention: o overlaps v");

@@ -243,7 +243,9 @@ static void fuzz_one(uint64_t seed) {
     static const int64_t heads[][2] = {{1, 1}, {2, 2}, {2, 1}, {4, 2}, {3, 3}, {3, 1}};
     uint64_t drawn = 0;
 #define DRAW(n) ((int64_t)(gen_hash(seed, drawn++) % (uint64_t)(n)))
-    attention_case c = {.dtype = types[DRAW(4)], .block = blocks[DRAW(7)], .seed = 1000 * seed};
+    attention_case c = {.seed = 1000 * seed};
+    c.dtype = types[DRAW(4)];
+    c.block = blocks[DRAW(7)];
     const int64_t *h = heads[DRAW(6)];
     c.z = 1 + DRAW(2);
     c.h = h[0];

@@ -9,6 +9,7 @@
 #include "support/guard.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,10 @@ static void strings_come_back(void **state) {
         "sdd:f64:b16:m3:n4:k5:ones",
         "dsd:f32:b64:m128:n8:k64:file(a/b:c (1).npy):ta",
         "dsd:f32:b64:m128:n8:k64:bernoulli(0.3333333333333333,1)",
-        "attention:f16:b64:m64:n64:d64:ones:causal:cuda",
+        "attention:f16:b64:m64:n64:d64:ones:causal:bwd:cuda",
+        "layernorm:f32:b16:z2:h3:m5:n7:tril:bwd",
+        "rmsnorm:bf16:b8:m5:n7:ones",
+        "dds:f16+f32:b8:m1:n2:k7:ones:ta:bwd",
     };
     for (size_t i = 0; i < sizeof canonical / sizeof *canonical; ++i) {
         const problem p = parsed(canonical[i]);
@@ -54,9 +58,14 @@ static void strings_come_back(void **state) {
 static void strings_refused(void **state) {
     (void)state;
     static const char *const cases[][2] = {
-        {"", "problem: op is '', expected sdd, dsd, dds, softmax, attention, pack or unpack"},
-        {"spmm:f32", "problem: op is 'spmm', expected sdd, dsd, dds, softmax, attention, pack or unpack"},
-        {"layernorm:f32:b16:m1:n1:ones", "problem: op layernorm is not in this build"},
+        {"", "problem: op is '', expected sdd, dsd, dds, softmax, layernorm, rmsnorm, attention, pack or unpack"},
+        {"spmm:f32",
+         "problem: op is 'spmm', expected sdd, dsd, dds, softmax, layernorm, rmsnorm, attention, pack or unpack"},
+        {"layernorm:f32:b16:m1:n1:k1:ones", "problem: size 'k1' does not belong to layernorm"},
+        {"rmsnorm:f32:b16:m1:n1:ones:causal", "problem: causal is for softmax and attention only, not for rmsnorm"},
+        {"pack:f32:b16:m1:n1:ones:bwd", "problem: bwd of pack is unpack: ask for that"},
+        {"unpack:f32:b16:m1:n1:ones:bwd", "problem: bwd of unpack is pack: ask for that"},
+        {"softmax:f32:b16:m1:n1:ones:bwd:bwd", "problem: 'bwd' comes after another part of its kind"},
         {"sdd", "problem: 'sdd' has no dtype, expected OP:DTYPE:bB:mM:nN:..."},
         {"sdd:f8:b16", "problem: dtype is 'f8', expected f64, f32, f16, bf16, f16+f32 or bf16+f32"},
         {"softmax:f16+f32:b16", "problem: dtype f16+f32 is for sdd, dsd and dds only, not for softmax"},
@@ -80,7 +89,6 @@ static void strings_refused(void **state) {
         {"softmax:f32:b16:m1:n1:k1:ones", "problem: size 'k1' does not belong to softmax"},
         {"softmax:f32:b16:m1:n1:ones:ta", "problem: ta is for sdd, dsd and dds only, not for softmax"},
         {"sdd:f32:b16:m1:n1:k1:ones:causal", "problem: causal is for softmax and attention only, not for sdd"},
-        {"sdd:f32:b16:m1:n1:k1:ones:bwd", "problem: bwd is not in this build"},
         {"sdd:f32:b16:m1:n1:k1:zeros",
          "problem: 'zeros' is neither a size, a flag nor a pattern (ones diag tril bernoulli(p,seed) local(w) "
          "bigbird(w,g,r,seed) longformer(w,g) file(path))"},
@@ -201,17 +209,23 @@ static void comparison_rules(void **state) {
 /* ---- tampering --------------------------------------------------------------------------------------------------- */
 
 typedef struct tamper {
-    int what;      /* see tamper_run */
-    int from, run; /* acts from this run on, counted from 1 */
+    int what;                                     /* see tamper_run */
+    int from, run;                                /* acts from this run on, counted from 1 */
+    int which;                                    /* the output that is damaged; 0: the first one */
+    const char *outputs[WORKLOAD_ARRAYS], *input; /* names, as seen in the last run */
 } tamper;
 
 enum { NOTHING, ONE_ELEMENT, TRANSPOSED_BLOCK, UNTOUCHED, AROUND, BETWEEN, INPUT, SCRATCH, LSE, FLIPPED_BIT };
 
 static void tamper_run(void *user, workload *w) {
     tamper *t = user;
-    const bstk_tensor *out = &w->array[w->out].t;
+    const gen_array *array = &w->array[t->which > 0 ? t->which : w->out];
+    const bstk_tensor *out = &array->t;
     const int64_t last = gen_count(out) - 1;
     unsigned char *item = (unsigned char *)out->data;
+    t->input = workload_name(w, WORKLOAD_A);
+    for (int i = 0; i < WORKLOAD_ARRAYS; ++i)
+        t->outputs[i] = w->array[i].memory != NULL && workload_is_output(w, i) ? workload_name(w, i) : NULL;
     if (++t->run < t->from || last < 0)
         return;
     switch (t->what) {
@@ -236,10 +250,10 @@ static void tamper_run(void *user, workload *w) {
         gen_store(out->dtype, out->data, gen_offset(out, last), NAN);
         break;
     case AROUND:
-        w->array[w->out].memory[w->array[w->out].bytes - 1] ^= 1;
+        array->memory[array->bytes - 1] ^= 1;
         break;
     case BETWEEN: /* the first byte that is no element's: before the data */
-        w->array[w->out].memory[3] ^= 1;
+        array->memory[3] ^= 1;
         break;
     case INPUT:
         ((unsigned char *)w->array[WORKLOAD_A].t.data)[0] ^= 1;
@@ -259,10 +273,15 @@ static void tamper_run(void *user, workload *w) {
     }
 }
 
-/* The check must fail with a message that starts with the problem and has `part` in it. */
-static void caught(const char *text, int what, int from, const char *part) {
+/* The check must fail with a message that starts with the problem and ends with `format` and so on in it. */
+static void caught(const char *text, int what, int from, int which, const char *format, ...) {
+    char part[PROBLEM_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(part, sizeof part, format, args);
+    va_end(args);
     const problem p = parsed(text);
-    tamper t = {.what = what, .from = from};
+    tamper t = {.what = what, .from = from, .which = which};
     const check_options options = {.variants = 1, .tamper = tamper_run, .tamper_user = &t};
     check_report report;
     if (check_problem(&p, NULL, &options, &report))
@@ -272,46 +291,89 @@ static void caught(const char *text, int what, int from, const char *part) {
     if (strstr(report.message, part) == NULL)
         fail_msg("'%s' is not in '%s'", part, report.message);
     assert_null(strchr(report.message, '\n'));
-    if (from < 3)
-        assert_non_null(strstr(report.message, report.kernel));
+    assert_non_null(strstr(report.message, report.kernel));
+}
+
+/* Every output, one after the other. */
+static void damaged_outputs_are_caught(const char *text, const tamper *seen) {
+    for (int i = 0; i < WORKLOAD_ARRAYS; ++i) {
+        const char *name = seen->outputs[i];
+        if (name == NULL)
+            continue;
+        caught(text, ONE_ELEMENT, 1, i, ": %s[", name);
+        caught(text, UNTOUCHED, 1, i, "is nan, expected");
+        caught(text, AROUND, 1, i, "first run: bytes around or between the elements of %s were written", name);
+        caught(text, BETWEEN, 1, i, "first run: bytes around or between the elements of %s were written", name);
+        caught(text, FLIPPED_BIT, 2, i, "the second run gives other bits in %s than the first run", name);
+        caught(text, FLIPPED_BIT, 3, i, "a run on 2 threads gives other bits in %s than the first run", name);
+        caught(text, FLIPPED_BIT, 4, i, "a run on 7 threads gives other bits in %s than the first run", name);
+    }
 }
 
 static void wrong_results_are_caught(void **state) {
     (void)state;
-    static const char *const all[] = {
-        "sdd:f32:b16:m40:n50:k33:ones",       "sdd:f16:b8:h2:m24:n24:k20:ones:tc",   "dsd:f64:b16:m33:n20:k48:ones",
-        "dsd:bf16+f32:b16:m33:n20:k48:tril",  "dds:bf16:b16:m20:n48:k40:ones:ta",    "softmax:f32:b16:m32:n40:ones",
-        "softmax:f16:b16:m32:n40:ones",       "softmax:bf16:b16:m32:n40:ones",       "softmax:f64:b16:m32:n40:ones",
-        "attention:f32:b16:m32:n32:d16:ones", "attention:bf16:b16:m32:n32:d16:ones", "pack:f32:b16:m32:n32:ones",
-        "unpack:f16:b16:m32:n32:ones",
+    static const struct {
+        const char *text;
+        int outputs;
+    } all[] = {
+        {"sdd:f32:b16:m40:n50:k33:ones", 1},
+        {"sdd:f16:b8:h2:m24:n24:k20:ones:tc", 1},
+        {"dsd:f64:b16:m33:n20:k48:ones", 1},
+        {"dsd:bf16+f32:b16:m33:n20:k48:tril", 1},
+        {"dds:bf16:b16:m20:n48:k40:ones:ta", 1},
+        {"softmax:f32:b16:m32:n40:ones", 2},
+        {"softmax:f16:b16:m32:n40:ones", 2},
+        {"softmax:bf16:b16:m32:n40:ones", 2},
+        {"softmax:f64:b16:m32:n40:ones", 2},
+        {"attention:f32:b16:m32:n32:d16:ones", 2},
+        {"attention:bf16:b16:m32:n32:d16:ones", 2},
+        {"pack:f32:b16:m32:n32:ones", 1},
+        {"unpack:f16:b16:m32:n32:ones", 1},
+        {"layernorm:f32:b16:m32:n40:ones", 3},
+        {"rmsnorm:f16:b16:m32:n40:ones", 2},
+        {"sdd:f32:b16:m40:n50:k33:ones:bwd", 2},
+        {"dsd:f16:b16:m33:n20:k48:ones:bwd", 2},
+        {"dds:bf16+f32:b16:m20:n48:k40:ones:ta:bwd", 2},
+        {"softmax:f32:b16:m32:n40:ones:bwd", 1},
+        {"softmax:f16:b16:m32:n40:ones:bwd", 1},
+        {"layernorm:f32:b16:m32:n40:ones:bwd", 3},
+        {"rmsnorm:bf16:b16:m32:n40:ones:bwd", 3},
+        {"attention:f32:b16:m32:n32:d16:ones:bwd", 3},
+        {"attention:f16:b16:m32:n32:d16:ones:causal:bwd", 3},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
-        const problem p = parsed(all[i]);
+        const problem p = parsed(all[i].text);
+        const int runs = p.op == PROBLEM_ATTENTION && p.backward ? 8 : 12;
         tamper nothing = {.what = NOTHING};
         const check_options options = {.variants = 1, .tamper = tamper_run, .tamper_user = &nothing};
         check_report report;
         if (!check_problem(&p, NULL, &options, &report))
             fail_msg("%s", report.message);
-        assert_true(report.worst <= 1 && report.runs == 15 && nothing.run == 15 && report.message[0] == '\0');
-        caught(all[i], ONE_ELEMENT, 1, "[");
-        caught(all[i], UNTOUCHED, 1, "is nan, expected");
-        caught(all[i], AROUND, 1, "first run: bytes around or between the elements of output were written");
-        caught(all[i], BETWEEN, 1, "first run: bytes around or between the elements of output were written");
-        caught(all[i], INPUT, 1, "first run: input a, x or q was written");
-        caught(all[i], SCRATCH, 1, "first run: bytes outside the scratch were written");
-        caught(all[i], FLIPPED_BIT, 2, "the second run gives other bits than the first run");
-        caught(all[i], FLIPPED_BIT, 3, "a run on 1 threads gives other bits than the first run");
-        caught(all[i], FLIPPED_BIT, 5, "a run on 7 threads gives other bits than the first run");
+        assert_true(report.worst <= 1 && report.message[0] == '\0');
+        assert_int_equal(report.runs, runs);
+        assert_int_equal(nothing.run, runs);
+        int outputs = 0;
+        for (int k = 0; k < WORKLOAD_ARRAYS; ++k)
+            outputs += nothing.outputs[k] != NULL;
+        assert_int_equal(outputs, all[i].outputs);
+        damaged_outputs_are_caught(all[i].text, &nothing);
+        caught(all[i].text, INPUT, 1, 0, "first run: input %s was written", nothing.input);
+        caught(all[i].text, SCRATCH, 1, 0, "first run: bytes outside the scratch were written");
     }
-    caught("sdd:f32:b16:m32:n32:k33:ones", TRANSPOSED_BLOCK, 1, "c[");
-    caught("softmax:f32:b16:m32:n32:ones", TRANSPOSED_BLOCK, 1, "y[");
-    caught("pack:f32:b16:m32:n32:ones", TRANSPOSED_BLOCK, 1, "y[");
-    caught("softmax:f32:b16:m32:n32:ones", LSE, 1, "lse[0, 0, 0] is 40, expected");
-    caught("attention:f16:b16:m32:n32:d8:ones", LSE, 1, "lse[0, 0, 0] is 40, expected");
-    /* Only in the pass with integers (runs 6 to 10): a last bit that the bound would forgive. */
-    caught("dsd:f32:b16:m32:n20:k32:ones", FLIPPED_BIT, 6, "integers, variant 0");
-    caught("softmax:f32:b16:m32:n32:ones", FLIPPED_BIT, 6, "integers, variant 0");
-    caught("attention:f16:b16:m32:n32:d8:ones", FLIPPED_BIT, 6, "integers, variant 0");
+    caught("sdd:f32:b16:m32:n32:k33:ones", TRANSPOSED_BLOCK, 1, 0, "c[");
+    caught("softmax:f32:b16:m32:n32:ones", TRANSPOSED_BLOCK, 1, 0, "y[");
+    caught("pack:f32:b16:m32:n32:ones", TRANSPOSED_BLOCK, 1, 0, "y[");
+    caught("softmax:f32:b16:m32:n32:ones", LSE, 1, 0, "lse[0, 0, 0] is 40, expected");
+    caught("attention:f16:b16:m32:n32:d8:ones", LSE, 1, 0, "lse[0, 0, 0] is 40, expected");
+    /* Only in the pass with integers (runs 5 to 8): a last bit that the bound would forgive. */
+    caught("dsd:f32:b16:m32:n20:k32:ones", FLIPPED_BIT, 5, 0, "integers, variant 0");
+    caught("softmax:f32:b16:m32:n32:ones", FLIPPED_BIT, 5, 0, "integers, variant 0");
+    caught("attention:f16:b16:m32:n32:d8:ones", FLIPPED_BIT, 5, 0, "integers, variant 0");
+    caught("dsd:f32:b16:m32:n20:k32:ones:bwd", FLIPPED_BIT, 5, WORKLOAD_D_B, "within 0 (1 of");
+    caught("softmax:f32:b16:m32:n32:ones:bwd", FLIPPED_BIT, 5, 0, "within 0 (1 of");
+    caught("layernorm:f32:b16:m32:n32:ones", FLIPPED_BIT, 5, 0, "within 0 (1 of");
+    caught("layernorm:f32:b16:m32:n32:ones:bwd", FLIPPED_BIT, 5, 0, "within 0 (1 of");
+    caught("rmsnorm:f16:b16:m32:n40:ones:bwd", FLIPPED_BIT, 5, WORKLOAD_D_B, "within 0 (1 of");
 }
 
 static void plans_and_kernels(void **state) {
@@ -320,9 +382,16 @@ static void plans_and_kernels(void **state) {
     check_report report;
     assert_true(check_problem(&p, "dsd_f32_scalar", NULL, &report));
     assert_string_equal(report.kernel, "dsd_f32_scalar");
-    assert_int_equal(report.runs, 6 * 15);
+    assert_int_equal(report.runs, 6 * 12);
     assert_false(check_problem(&p, "no_such_kernel", NULL, &report));
     assert_non_null(strstr(report.message, "no_such_kernel"));
+    p = parsed("attention:f32:b16:m33:n20:d8:ones");
+    assert_true(check_problem(&p, "composed", NULL, &report));
+    assert_non_null(strchr(report.kernel, '+'));
+    p = parsed("attention:f32:b16:m33:n20:d8:ones:bwd");
+    assert_true(check_problem(&p, "attention_grad_f32_scalar", NULL, &report));
+    assert_string_equal(report.kernel, "attention_grad_f32_scalar");
+    assert_int_equal(report.runs, 6 * 8);
     p = parsed("dsd:f32:b16:m33:n20:k48:ones:cuda");
     assert_false(check_problem(&p, NULL, NULL, &report));
     assert_string_equal(report.message, "dsd:f32:b16:m33:n20:k48:ones:cuda: problem: device cuda is not in this build");
@@ -339,8 +408,9 @@ static void run_guarded(const char *text, guard_side side) {
         fail_msg("%s: %s", text, error);
     ok(workload_plan(&w, NULL, NULL));
     ok(workload_run(&w));
-    double *want = gen_doubles(&w.array[w.out].t);
-    assert_non_null(want);
+    double *want[WORKLOAD_ARRAYS] = {NULL};
+    for (int i = WORKLOAD_INPUTS; i < WORKLOAD_ARRAYS; ++i)
+        want[i] = w.array[i].memory != NULL ? gen_doubles(&w.array[i].t) : NULL;
     guard guards[WORKLOAD_ARRAYS + 1] = {{0}};
     for (int i = 0; i < WORKLOAD_ARRAYS; ++i) {
         bstk_tensor *t = &w.array[i].t;
@@ -355,35 +425,40 @@ static void run_guarded(const char *text, guard_side side) {
     guards[WORKLOAD_ARRAYS] = guard_make((size_t)gen_count(&w.scratch.t), side);
     w.scratch.t.data = guards[WORKLOAD_ARRAYS].data;
     ok(workload_run(&w));
-    double *got = gen_doubles(&w.array[w.out].t);
-    assert_non_null(got);
-    for (int64_t i = 0; i < gen_count(&w.array[w.out].t); ++i)
-        assert_true(got[i] == want[i]);
+    for (int i = WORKLOAD_INPUTS; i < WORKLOAD_ARRAYS; ++i) {
+        double *got = want[i] != NULL ? gen_doubles(&w.array[i].t) : NULL;
+        for (int64_t e = 0; got != NULL && e < gen_count(&w.array[i].t); ++e)
+            assert_true(got[e] == want[i][e] || (isnan(got[e]) && isnan(want[i][e])));
+        free(got);
+        free(want[i]);
+    }
     for (int i = 0; i <= WORKLOAD_ARRAYS; ++i) {
         if (guards[i].mapping != NULL)
             guard_free(&guards[i]);
     }
-    free(want);
-    free(got);
     workload_free(&w);
 }
 
 static void nothing_beyond_the_operands(void **state) {
     (void)state;
-    static const char *const ops[] = {"sdd", "dsd", "dds", "softmax", "attention", "pack", "unpack"};
+    static const char *const ops[] = {"sdd",  "dsd",    "dds",       "attention", "softmax",
+                                      "pack", "unpack", "layernorm", "rmsnorm"};
     static const char *const types[] = {"f64", "f32", "f16", "bf16"};
     static const char *const sizes[] = {"b16:z2:h2:m45:n70:%c33:bernoulli(0.6,1)", "b16:m64:n48:%c16:ones",
                                         "b8:m1:n1:%c1:ones", "b64:m130:n65:%c7:tril"};
-    for (int op = 0; op < 7; ++op) {
+    for (int op = 0; op < 9; ++op) {
         for (int type = 0; type < 4; ++type) {
-            for (int size = 0; size < 4; ++size) {
+            for (int size = 0; size < 8; ++size) {
                 char text[PROBLEM_TEXT], rest[PROBLEM_TEXT];
-                snprintf(rest, sizeof rest, sizes[size], op == 4 ? 'd' : 'k');
-                if (op > 4 || op == 3) { /* no inner size: cut ":k..." out */
+                const bool copies = op == 5 || op == 6, grad = size >= 4;
+                if (copies && grad)
+                    continue;
+                snprintf(rest, sizeof rest, sizes[size % 4], op == 3 ? 'd' : 'k');
+                if (op > 3) { /* no inner size: cut ":k..." out */
                     char *from = strstr(rest, ":k"), *to = strchr(from + 1, ':');
                     memmove(from, to, strlen(to) + 1);
                 }
-                snprintf(text, sizeof text, "%s:%s:%.400s", ops[op], types[type], rest);
+                snprintf(text, sizeof text, "%s:%s:%.400s%s", ops[op], types[type], rest, grad ? ":bwd" : "");
                 run_guarded(text, GUARD_END);
                 run_guarded(text, GUARD_START);
             }

@@ -572,7 +572,7 @@ static void test_planted_nan(void **state) {
     }
 }
 
-/* Attention is sdd, softmax and dsd: with f32 scores in between, to the bit. */
+/* Composed attention is sdd, softmax and dsd: with f32 scores in between, to the bit. */
 static void test_attention_is_composed(void **state) {
     (void)state;
     for (size_t t = 0; t < 4; ++t) {
@@ -589,7 +589,15 @@ static void test_attention_is_composed(void **state) {
         score_make(&x, &p, NULL);
         x.terms.causal = 1;
         x.terms.causal_offset = 5;
-        score_run(&x);
+        bstk_attention_desc composed = BSTK_ATTENTION_DESC_INIT;
+        composed.layout = x.layout;
+        composed.q = &x.q.t;
+        composed.k = &x.k.t;
+        composed.v = &x.v.t;
+        composed.o = &x.out.t;
+        composed.terms = x.terms;
+        composed.kernel = "composed";
+        ok(bstk_attention(NULL, &composed));
         gen_array scores, out;
         make_array(&scores, t == 0 ? BSTK_F64 : BSTK_F32, 4, shape(2, bstk_layout_nnz(x.layout), 16, 16),
                    GEN_CONTIGUOUS, GEN_NANS, 0);

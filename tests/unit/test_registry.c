@@ -24,8 +24,9 @@ static const char *type_name(bstk_dtype dtype) {
 
 static void test_names(void **state) {
     (void)state;
-    static const char *const ops[] = {"sdd",    "dsd",       "dds",     "softmax",        "pack",
-                                      "unpack", "layernorm", "rmsnorm", "layernorm_grad", "rmsnorm_grad"};
+    static const char *const ops[] = {"sdd",          "dsd",       "dds",           "softmax",        "pack",
+                                      "unpack",       "layernorm", "rmsnorm",       "layernorm_grad", "rmsnorm_grad",
+                                      "softmax_grad", "attention", "attention_grad"};
     const int32_t count = bstk_kernel_count();
     assert_true(count > 0);
     for (int32_t i = 0; i < count; ++i) {
@@ -65,8 +66,9 @@ static void test_last_row_takes_all(void **state) {
         assert_string_equal(last.isa, "scalar");
     }
     /* Every type that an op takes has such a row. */
-    static const char *const ops[] = {"sdd",    "dsd",       "dds",     "softmax",        "pack",
-                                      "unpack", "layernorm", "rmsnorm", "layernorm_grad", "rmsnorm_grad"};
+    static const char *const ops[] = {"sdd",          "dsd",       "dds",           "softmax",        "pack",
+                                      "unpack",       "layernorm", "rmsnorm",       "layernorm_grad", "rmsnorm_grad",
+                                      "softmax_grad", "attention", "attention_grad"};
     for (size_t op = 0; op < sizeof ops / sizeof *ops; ++op)
         for (int dtype = BSTK_F64; dtype <= BSTK_BF16; ++dtype)
             for (int wide = 0; wide < (op < 3 && dtype >= BSTK_F16 ? 2 : 1); ++wide) {

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-static bool print_failure(void *user, const bstk_kernel_info *row, const problem *p, const check_report *report) {
-    (void)row;
+static bool print_failure(void *user, const char *kernel, const problem *p, const check_report *report) {
+    (void)kernel;
     (void)p;
     int64_t *problems = user;
     ++*problems;
@@ -26,8 +26,8 @@ static void every_row(void **state) {
     assert_true(problems > 900);
 }
 
-static bool stop_at_third(void *user, const bstk_kernel_info *row, const problem *p, const check_report *report) {
-    (void)row;
+static bool stop_at_third(void *user, const char *kernel, const problem *p, const check_report *report) {
+    (void)kernel;
     (void)p;
     (void)report;
     return ++*(int *)user < 3;

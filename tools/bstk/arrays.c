@@ -8,11 +8,11 @@
 
 /* ---- which file an operand came from ----------------------------------------------------------------------------- */
 
-enum { MAX_OPERANDS = 12 };
+enum { MAX_OPERANDS = 20 };
 static struct { const char *name, *path; } operands[MAX_OPERANDS];
 static int operand_count;
 
-static void remember(const char *name, const char *path) {
+void remember_operand(const char *name, const char *path) {
     if (operand_count < MAX_OPERANDS) {
         operands[operand_count].name = name;
         operands[operand_count++].path = path;
@@ -42,7 +42,7 @@ static void read_array(const common_opts *common, const char *name, const char *
     io_error error;
     if (!io_npy_read(path, array, &error))
         fail("%s: %s", common->command, error.text);
-    remember(name, path);
+    remember_operand(name, path);
     if (common->dtype == BSTK_BF16 && array->t.dtype == BSTK_U16)
         array->t.dtype = BSTK_BF16; /* NumPy has no bfloat16: such files hold the bits */
 }
@@ -122,8 +122,8 @@ bstk_layout *load_layout(bstk_context *ctx, const common_opts *common, const lay
     size_t size = 0;
     if (!io_file_read(opts->path, SIZE_MAX, &bytes, &size, &error))
         fail("%s: %s", common->command, error.text);
-    remember("layout", opts->path);
-    remember("mask", opts->path);
+    remember_operand("layout", opts->path);
+    remember_operand("mask", opts->path);
     static const char npy_magic[] = "\x93NUMPY";
     bool npy = size >= sizeof npy_magic - 1 && memcmp(bytes, npy_magic, sizeof npy_magic - 1) == 0;
     bstk_layout *layout = npy ? layout_from_npy(ctx, common, opts, bytes, size, sized)

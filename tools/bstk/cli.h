@@ -73,8 +73,12 @@ void expect_option(const common_opts *common, const char *value, const char *wha
 
 /* Values of options; wrong ones are usage errors that name the option. */
 int64_t option_int(const common_opts *common, const char *option, const char *text, int64_t min, int64_t max);
+uint64_t option_seed(const common_opts *common, const char *option, const char *text);
 double option_double(const common_opts *common, const char *option, const char *text);
-void option_shape(const common_opts *common, const char *option, const char *text, int64_t shape[2]);
+double option_range(const common_opts *common, const char *option, const char *text, double min, double max);
+/* Two integers of at least `min` with a comma between them; `what` says so: "M,N in elements". */
+void option_pair(const common_opts *common, const char *option, const char *text, int64_t min, const char *what,
+                 int64_t pair[2]);
 
 /* The candidate nearest to `word` by edit distance, or NULL when none is near. */
 const char *nearest(const char *word, const char *const *candidates, int count);
@@ -105,7 +109,8 @@ void load_operand(const common_opts *common, const char *name, const char *path,
 void load_term(const common_opts *common, const char *name, const char *path, io_array *array);
 void make_array(io_array *array, bstk_dtype dtype, int ndim, const int64_t *shape);
 bstk_dtype lse_dtype(bstk_dtype dtype); /* f64 for f64, else f32 */
-/* The file that an operand of this name came from, or NULL. */
+/* Remembers, and tells, which file an operand of this name came from; NULL: none. */
+void remember_operand(const char *name, const char *path);
 const char *operand_file(const char *name, size_t length);
 
 /*
@@ -120,13 +125,22 @@ int64_t packed_heads(const bstk_layout *layout, const bstk_tensor *packed);
 
 /* ---- output files (outputs.c) ------------------------------------------------------------------------------------ */
 
+/* One file of a command: an array, a layout (by the ending of its name .npy or .bstk) or a picture of a layout. */
+typedef struct output_file {
+    const char *option; /* "-o" */
+    const char *path;   /* NULL: not asked for */
+    const bstk_tensor *t;
+    const bstk_layout *layout;
+    bool picture;
+} output_file;
+
 /* Ends the command when nothing can be written to `path` (NULL: fine): called before the work, not after it. */
 void probe_output(const common_opts *common, const char *path);
-/* Writes the result and, unless lse_path is NULL, lse: both or neither. */
-void write_arrays(const common_opts *common, const char *path, const bstk_tensor *t, const char *lse_path,
-                  const bstk_tensor *lse);
-/* Writes a layout by the ending of its name (.npy or .bstk) and a picture; either may be NULL. */
-void write_layout_files(const common_opts *common, const bstk_layout *layout, const char *path, const char *png);
+/* The same for several files, which must differ. */
+void probe_outputs(const common_opts *common, const output_file *files, int count);
+/* Writes all of up to four files or none: a file that fails leaves the others as they were. */
+void write_outputs(const common_opts *common, const output_file *files, int count);
+void write_array(const common_opts *common, const char *path, const bstk_tensor *t);
 bool has_suffix(const char *text, const char *suffix);
 
 /* ---- terminal (term.c) ------------------------------------------------------------------------------------------- */

@@ -3,9 +3,9 @@
 #include "terms.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-enum { KEY_LSE = KEY_COMMAND, KEY_REPORT, KEY_PNG, KEY_ASCII };
+enum { KEY_LSE = KEY_COMMAND, KEY_REPORT, KEY_PNG, KEY_ASCII, KEY_COMPOSED };
+enum { OUT_O, OUT_LSE, OUT_PNG, OUTPUTS };
 
 static const struct argp_option options[] = {
     {0, 0, 0, 0, "Output:", 2},
@@ -17,6 +17,7 @@ static const struct argp_option options[] = {
      "how much of its dense attention the layout keeps",
      2},
     {"ascii", KEY_ASCII, 0, 0, "Draw the report with ASCII only", 2},
+    {"composed", KEY_COMPOSED, 0, 0, "Run as sdd, softmax and dsd, which store the scores, instead of fused", 2},
     {0}};
 
 typedef struct attention_cmd {
@@ -26,8 +27,8 @@ typedef struct attention_cmd {
     terms_opts terms;
     terms_input terms_input;
     positionals files;
-    const char *output, *lse, *png;
-    bool report, ascii;
+    output_file out[OUTPUTS];
+    bool report, ascii, composed;
 } attention_cmd;
 
 static error_t parse_attention(int key, char *arg, struct argp_state *state) {
@@ -44,19 +45,22 @@ static error_t parse_attention(int key, char *arg, struct argp_state *state) {
         take_positional(&o->files, arg);
         return 0;
     case 'o':
-        o->output = arg;
+        o->out[OUT_O].path = arg;
         return 0;
     case KEY_LSE:
-        o->lse = arg;
+        o->out[OUT_LSE].path = arg;
         return 0;
     case KEY_PNG:
-        o->png = arg;
+        o->out[OUT_PNG].path = arg;
         return 0;
     case KEY_REPORT:
         o->report = true;
         return 0;
     case KEY_ASCII:
         o->ascii = true;
+        return 0;
+    case KEY_COMPOSED:
+        o->composed = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -77,7 +81,7 @@ static bool attend(attention_cmd *o) {
     load_operand(&o->common, "q", o->files.arg[0], &q);
     load_operand(&o->common, "k", o->files.arg[1], &k);
     load_operand(&o->common, "v", o->files.arg[2], &v);
-    load_terms(&o->common, &o->terms, layout, &arrays, &desc.terms);
+    load_terms(&o->common, &o->terms, &arrays, &desc.terms);
     int64_t heads = bstk_layout_heads(layout) > 1 ? bstk_layout_heads(layout) : axis(&q.t, 3);
     int64_t full[4] = {axis(&q.t, 4), heads, axis(&q.t, 2), axis(&v.t, 1)};
     /* Axes that no input has are left out. */
@@ -92,11 +96,12 @@ static bool attend(attention_cmd *o) {
     desc.k = &k.t;
     desc.v = &v.t;
     desc.o = &out.t;
-    desc.lse = o->lse ? &lse.t : NULL;
+    desc.lse = o->out[OUT_LSE].path ? &lse.t : NULL;
+    desc.kernel = o->composed ? "composed" : NULL;
     bstk_plan *plan = NULL;
     must(bstk_attention_plan(ctx, &desc, &plan));
     make_array(&out, q.t.dtype, ndim, shape);
-    if (o->lse)
+    if (desc.lse)
         make_array(&lse, lse_dtype(q.t.dtype), 3, full);
     bstk_exec exec;
     void *scratch = make_scratch(plan, &exec);
@@ -108,13 +113,10 @@ static bool attend(attention_cmd *o) {
     free(scratch);
 
     bstk_tensor lse_out = bstk_tensor_make(lse.t.data, lse.t.dtype, ndim - 1, shape);
-    io_error error;
-    if (o->png && !io_picture_png(o->png, layout, &error))
-        fail("attention: %s", error.text);
-    if (o->output)
-        write_arrays(&o->common, o->output, &out.t, o->lse, &lse_out);
-    else if (o->lse)
-        write_arrays(&o->common, o->lse, &lse_out, NULL, NULL);
+    o->out[OUT_O].t = &out.t;
+    o->out[OUT_LSE].t = &lse_out;
+    o->out[OUT_PNG].layout = layout;
+    write_outputs(&o->common, o->out, OUTPUTS);
     report_run(&o->common, plan, seconds);
     bool right = true;
     if (o->report) {
@@ -133,6 +135,7 @@ static bool attend(attention_cmd *o) {
                            .v = &v.t,
                            .terms = &desc.terms,
                            .o = &out.t,
+                           .composed = o->composed,
                            .ascii = o->ascii};
         right = attention_report(&in);
     }
@@ -155,10 +158,11 @@ int cmd_attention(int argc, char **argv) {
         options,
         parse_attention,
         "--layout L --block B Q.npy K.npy V.npy -o O.npy",
-        "Attention over the stored blocks of a layout: o = softmax(scale*q.k^T + rpe + rel + key padding + mask) . v. "
+        "Attention over the stored blocks of a layout: o = softmax(scale*q.k^T + rpe + rel - slope*|diagonal - j| + "
+        "key "
+        "padding + mask) . v. "
         "Q is [Z,H,M,D], K [Z,H,N,D], V [Z,H,N,Dv]; leading axes may be left out, and K and V may have fewer heads "
-        "when "
-        "their number divides H.",
+        "when their number divides H.",
         children,
         0,
         0};
@@ -166,17 +170,14 @@ int cmd_attention(int argc, char **argv) {
                        .common.examples =
                            "Examples:\n"
                            "  bstk attention --layout l.npy --block 32 q.npy k.npy v.npy -o o.npy --lse lse.npy\n"
-                           "  bstk attention --report --layout l.npy --block 32 q.npy k.npy v.npy --png layout.png"};
+                           "  bstk attention --report --layout l.npy --block 32 q.npy k.npy v.npy --png layout.png",
+                       .out = {{.option = "-o"}, {.option = "--lse"}, {.option = "--png", .picture = true}}};
     parse_command(&argp, argc, argv, &o.common, &o);
     expect_positionals(&o.common, &o.files, 3, "Q.npy K.npy V.npy");
     expect_option(&o.common, o.layout.path, "--layout");
     if (!o.report)
-        expect_option(&o.common, o.output, "-o");
-    if (o.lse && o.output && strcmp(o.lse, o.output) == 0)
-        usage_error("attention: -o and --lse are the same file, %s", o.lse);
-    probe_output(&o.common, o.output);
-    probe_output(&o.common, o.lse);
-    probe_output(&o.common, o.png);
+        expect_option(&o.common, o.out[OUT_O].path, "-o");
+    probe_outputs(&o.common, o.out, OUTPUTS);
     bool right = attend(&o);
     free(o.files.arg);
     if (!right)

@@ -31,6 +31,10 @@ static const char *const default_problems[] = {
     "softmax:f32:b32:h4:m1024:n1024:local(5)",
     "attention:f32:b32:h4:m1024:n1024:d64:bigbird(3,1,2,0)",
     "attention:f16:b32:h4:m1024:n1024:d64:bigbird(3,1,2,0)",
+    "attention:f32:b32:h4:m1024:n1024:d64:bigbird(3,1,2,0):bwd",
+    "softmax:f32:b32:h4:m1024:n1024:local(5):bwd",
+    "layernorm:f32:b32:h4:m1024:n1024:local(5)",
+    "layernorm:f32:b32:h4:m1024:n1024:local(5):bwd",
 };
 
 typedef struct bench_result {
@@ -228,8 +232,9 @@ int cmd_bench(int argc, char **argv) {
         "[PROBLEM...]",
         "Times problems, some typical ones when none is given: median, least and largest time of one run, useful "
         "GFLOP/s (stored blocks only) and GB/s (each operand once). A PROBLEM is "
-        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal]; OP: sdd dsd dds softmax attention pack "
-        "unpack; PATTERN: ones diag tril bernoulli(p,seed) local(w) bigbird(w,g,r,seed) longformer(w,g) file(path).",
+        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal][:bwd]; OP: sdd dsd dds softmax layernorm "
+        "rmsnorm attention pack unpack; bwd: the gradient; PATTERN: ones diag tril bernoulli(p,seed) local(w) "
+        "bigbird(w,g,r,seed) longformer(w,g) file(path).",
         children,
         0,
         0};

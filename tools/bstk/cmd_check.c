@@ -9,7 +9,10 @@
 enum { KEY_KERNEL = KEY_COMMAND, KEY_SEED, KEY_VARIANTS };
 
 static const struct argp_option options[] = {
-    {"kernel", KEY_KERNEL, "NAME", 0, "Only this kernel; 'bstk kernels' lists them, 'attention' is one too", 1},
+    {"kernel", KEY_KERNEL, "NAME", 0,
+     "Only this kernel; 'bstk kernels' lists them, and 'composed' (attention of products and softmax), 'sdd_grad', "
+     "'dsd_grad' and 'dds_grad' are ones too",
+     1},
     {"seed", KEY_SEED, "S", 0, "Seed of the data (default: 0)", 1},
     {"variants", KEY_VARIANTS, "N", 0,
      "Variants of each problem: strides, broadcasts, score terms and so on; 1: the plain one only (default: 6)", 1},
@@ -81,37 +84,37 @@ static void add_result(check_cmd *o, const char *kernel, const check_report *rep
     printf("%sFAIL%s %s\n", style_on(STYLE_BAD), style_off(), report->message);
 }
 
-static bool after_problem(void *user, const bstk_kernel_info *row, const problem *p, const check_report *report) {
+static bool after_problem(void *user, const char *kernel, const problem *p, const check_report *report) {
     (void)p;
     check_cmd *o = user;
     progress_add(1);
-    add_result(o, row ? row->name : "attention", report);
+    add_result(o, kernel, report);
     return true;
 }
 
 /* ---- problems ---------------------------------------------------------------------------------------------------- */
 
+/* A row's op is the problem's, with "_grad" when the problem is a gradient. */
+static const char *op_of(const problem *p, char text[32]) {
+    snprintf(text, 32, "%s%s", problem_op_name(p->op), p->backward ? "_grad" : "");
+    return text;
+}
+
 static bool row_fits(const bstk_kernel_info *row, const problem *p) {
-    return row->available && strcmp(row->op, problem_op_name(p->op)) == 0 && row->dtype == p->dtype &&
+    char op[32];
+    return row->available && strcmp(row->op, op_of(p, op)) == 0 && row->dtype == p->dtype &&
            (!problem_is_product(p->op) || row->packed_dtype == p->packed_dtype) &&
            (row->block == 0 || row->block == p->block);
 }
 
-static void check_on(check_cmd *o, const problem *p, const char *kernel) {
+static void check_on(check_cmd *o, const problem *p, const char *name, const char *kernel) {
     check_report report;
     check_problem(p, kernel, &o->options, &report);
-    add_result(o, kernel ? kernel : "attention", &report);
+    add_result(o, name, &report);
 }
 
-/* Rows that are to run a problem; 0 for none. */
+/* Rows, and compositions of rows, that are to run a problem; 0 for none. */
 static int run_rows(check_cmd *o, const problem *p, bool count_only) {
-    if (p->op == PROBLEM_ATTENTION) {
-        if (o->kernel && strcmp(o->kernel, "attention") != 0)
-            return 0;
-        if (!count_only)
-            check_on(o, p, NULL);
-        return 1;
-    }
     int rows = 0;
     for (int32_t i = 0; i < bstk_kernel_count(); i++) {
         bstk_kernel_info row = {.struct_size = sizeof row};
@@ -119,7 +122,16 @@ static int run_rows(check_cmd *o, const problem *p, bool count_only) {
         if (!row_fits(&row, p) || (o->kernel && strcmp(row.name, o->kernel) != 0))
             continue;
         if (!count_only)
-            check_on(o, p, row.name);
+            check_on(o, p, row.name, row.name);
+        rows++;
+    }
+    for (const char *const *name = check_composed; *name; name++) {
+        char op[32];
+        bool attention = strcmp(*name, "composed") == 0;
+        if (strcmp(attention ? "attention" : *name, op_of(p, op)) != 0 || (o->kernel && strcmp(*name, o->kernel) != 0))
+            continue;
+        if (!count_only)
+            check_on(o, p, *name, attention ? *name : NULL);
         rows++;
     }
     return rows;
@@ -148,8 +160,10 @@ static problem *read_problems(check_cmd *o) {
 
 static void expect_known_kernel(const char *name) {
     enum { MOST = 256 };
-    const char *names[MOST] = {"attention"};
-    int count = 1;
+    const char *names[MOST];
+    int count = 0;
+    for (const char *const *composed = check_composed; *composed; composed++)
+        names[count++] = *composed;
     for (int32_t i = 0; i < bstk_kernel_count() && count < MOST; i++) {
         bstk_kernel_info row = {.struct_size = sizeof row};
         must(bstk_kernel_get(i, &row));
@@ -174,7 +188,7 @@ int cmd_check(int argc, char **argv) {
         "result against a float64 reference: random values within the rounding bound, small integers to the bit, "
         "special "
         "values, the same bits on 1, 2 and 7 threads. A PROBLEM is "
-        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal].",
+        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal][:bwd].",
         children,
         0,
         0};

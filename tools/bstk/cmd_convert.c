@@ -78,7 +78,7 @@ static void convert(convert_cmd *o, bstk_convert_direction direction) {
     must(bstk_convert_run(plan, &x.t, &y.t, &exec));
     double seconds = now() - start;
     progress_end();
-    write_arrays(&o->common, o->output, &y.t, NULL, NULL);
+    write_array(&o->common, o->output, &y.t);
     report_run(&o->common, plan, seconds);
     free(scratch);
     bstk_plan_release(plan);

@@ -100,15 +100,6 @@ static void parse_list(layout_cmd *o, const char *option, const char *text, bool
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
-static uint64_t parse_seed(const char *text) {
-    char *end = NULL;
-    errno = 0;
-    unsigned long long seed = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || *text == '-')
-        usage_error("layout: --seed is '%s', expected an integer from 0 to 2^64 - 1", text);
-    return seed;
-}
-
 static error_t parse_layout_cmd(int key, char *arg, struct argp_state *state) {
     layout_cmd *o = state->input;
     const common_opts *common = &o->common;
@@ -135,7 +126,7 @@ static error_t parse_layout_cmd(int key, char *arg, struct argp_state *state) {
         o->build.heads = option_int(common, "--heads", arg, 1, INT64_MAX);
         return 0;
     case KEY_SHAPE_MN:
-        option_shape(common, "--shape", arg, o->shape);
+        option_pair(common, "--shape", arg, 0, "M,N in elements", o->shape);
         o->has_shape = true;
         return 0;
     case KEY_EDGE:
@@ -166,9 +157,7 @@ static error_t parse_layout_cmd(int key, char *arg, struct argp_state *state) {
         o->given |= GIVEN_RANDOM;
         return 0;
     case KEY_DENSITY:
-        o->build.density = option_double(common, "--density", arg);
-        if (o->build.density < 0 || o->build.density > 1)
-            usage_error("layout: --density is '%s', expected a number from 0 to 1", arg);
+        o->build.density = option_range(common, "--density", arg, 0, 1);
         o->given |= GIVEN_DENSITY;
         return 0;
     case KEY_STRIDE:
@@ -188,7 +177,7 @@ static error_t parse_layout_cmd(int key, char *arg, struct argp_state *state) {
         o->given |= GIVEN_CAUSAL;
         return 0;
     case KEY_SEED:
-        o->build.seed = parse_seed(arg);
+        o->build.seed = option_seed(common, "--seed", arg);
         o->given |= GIVEN_SEED;
         return 0;
     case 'o':
@@ -215,12 +204,13 @@ static void expect_output(const layout_cmd *o) {
         usage_error("layout: no output: give -o FILE, --png FILE or --show");
     if (o->output && !has_suffix(o->output, ".npy") && !has_suffix(o->output, ".bstk"))
         usage_error("layout: -o is '%s', expected a name that ends in .npy or .bstk", o->output);
-    probe_output(&o->common, o->output);
-    probe_output(&o->common, o->png);
+    const output_file files[] = {{"-o", o->output, 0, 0, 0}, {"--png", o->png, 0, 0, 0}};
+    probe_outputs(&o->common, files, 2);
 }
 
 static void deliver(const layout_cmd *o, const bstk_layout *layout) {
-    write_layout_files(&o->common, layout, o->output, o->png);
+    const output_file files[] = {{"-o", o->output, NULL, layout, false}, {"--png", o->png, NULL, layout, true}};
+    write_outputs(&o->common, files, 2);
     int64_t partial = bstk_layout_partial_count(layout);
     if (partial > 0 && o->output && has_suffix(o->output, ".npy"))
         note(&o->common, "layout: %lld blocks are partly kept; %s holds whole blocks, a .bstk file keeps the elements",
@@ -257,8 +247,7 @@ int cmd_layout(int argc, char **argv) {
         "stats LAYOUT.npy|LAYOUT.bstk",
         "Makes, converts, shows and measures layouts: which blocks of a block-sparse matrix are stored. KIND is dense, "
         "local, fixed, variable, bigbird, longformer, strided or random; from-mask keeps the blocks that hold a "
-        "nonzero "
-        "element of a mask [H,M,N] or [M,N]; stats prints density, rows, columns and work balance.",
+        "nonzero element of a mask [H,M,N] or [M,N]; stats prints density, rows, columns and work balance.",
         children,
         0,
         0};

@@ -145,7 +145,7 @@ static void multiply(matmul_cmd *o, bstk_mode mode) {
     must(bstk_matmul_run(plan, o->alpha, &a.t, &b.t, o->beta, &c.t, &exec));
     double seconds = now() - start;
     progress_end();
-    write_arrays(&o->common, o->output, &c.t, NULL, NULL);
+    write_array(&o->common, o->output, &c.t);
     report_run(&o->common, plan, seconds);
     free(scratch);
     bstk_plan_release(plan);
@@ -164,8 +164,7 @@ int cmd_matmul(int argc, char **argv) {
         "sdd|dsd|dds --layout L --block B A.npy B.npy -o C.npy",
         "C = alpha * op(A) . op(B) + beta * C, where one of the three is block-sparse and held as packed blocks "
         "[Z,nnz,b,b]: C for sdd, A for dsd, B for dds. The layout is that of the sparse one as stored. Dense arrays "
-        "are "
-        "[Z,H,rows,columns]; leading axes may be left out.",
+        "are [Z,H,rows,columns]; leading axes may be left out.",
         children,
         0,
         0};

@@ -90,7 +90,7 @@ static void run_norm(norm_cmd *o, bstk_norm_kind kind) {
     must(bstk_norm_run(plan, &desc, &exec));
     double seconds = now() - start;
     progress_end();
-    write_arrays(&o->common, o->output, &y.t, NULL, NULL);
+    write_array(&o->common, o->output, &y.t);
     report_run(&o->common, plan, seconds);
     free(scratch);
     bstk_plan_release(plan);
@@ -110,8 +110,7 @@ int cmd_norm(int argc, char **argv) {
         "layer|rms --layout L --block B X.npy -o Y.npy",
         "Layernorm or rmsnorm of each row over its stored elements: y = (x - mean) / sqrt(variance + eps) * weight + "
         "bias, where mean is 0 and the variance the mean square for rms; 0 where an element is not kept. X holds "
-        "packed "
-        "blocks [Z,nnz,b,b] or [nnz,b,b].",
+        "packed blocks [Z,nnz,b,b] or [nnz,b,b].",
         children,
         0,
         0};

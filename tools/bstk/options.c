@@ -168,7 +168,7 @@ static error_t parse_layout(int key, char *arg, struct argp_state *state) {
         input->layout->block = (int)option_int(input->common, "--block", arg, 1, INT32_MAX);
         return 0;
     case KEY_SHAPE:
-        option_shape(input->common, "--shape", arg, input->layout->shape);
+        option_pair(input->common, "--shape", arg, 0, "M,N in elements", input->layout->shape);
         input->layout->has_shape = true;
         return 0;
     default:
@@ -223,17 +223,35 @@ double option_double(const common_opts *common, const char *option, const char *
     return value;
 }
 
-void option_shape(const common_opts *common, const char *option, const char *text, int64_t shape[2]) {
+double option_range(const common_opts *common, const char *option, const char *text, double min, double max) {
+    double value = option_double(common, option, text);
+    if (value < min || value > max)
+        usage_error("%s: %s is '%s', expected a number from %g to %g", common->command, option, text, min, max);
+    return value;
+}
+
+uint64_t option_seed(const common_opts *common, const char *option, const char *text) {
+    char *end = NULL;
+    errno = 0;
+    unsigned long long seed = strtoull(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || *text == '-')
+        usage_error("%s: %s is '%s', expected an integer from 0 to 2^64 - 1", common->command, option, text);
+    return seed;
+}
+
+void option_pair(const common_opts *common, const char *option, const char *text, int64_t min, const char *what,
+                 int64_t pair[2]) {
+    const char *at = text;
     char *end = NULL;
     bool good = true;
     for (int i = 0; i < 2 && good; i++) {
         errno = 0;
-        shape[i] = strtoll(text, &end, 10);
-        good = end != text && errno == 0 && shape[i] >= 0 && *end == (i == 0 ? ',' : '\0');
-        text = i == 0 && good ? end + 1 : text;
+        pair[i] = strtoll(at, &end, 10);
+        good = end != at && errno == 0 && pair[i] >= min && *end == (i == 0 ? ',' : '\0');
+        at = i == 0 && good ? end + 1 : at;
     }
     if (!good)
-        usage_error("%s: %s is '%s', expected M,N in elements", common->command, option, text);
+        usage_error("%s: %s is '%s', expected %s", common->command, option, text, what);
 }
 
 /* ---- suggestions ------------------------------------------------------------------------------------------------- */

@@ -4,19 +4,13 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 bool has_suffix(const char *text, const char *suffix) {
     size_t length = strlen(text), end = strlen(suffix);
     return length > end && strcmp(text + length - end, suffix) == 0;
 }
 
-/* Takes a written file back because its companion failed; never a device such as /dev/stdout. */
-static void remove_file(const char *path) {
-    struct stat status;
-    if (path && lstat(path, &status) == 0 && S_ISREG(status.st_mode))
-        unlink(path);
-}
+enum { MOST_FILES = 4 }; /* of one command */
 
 void probe_output(const common_opts *common, const char *path) {
     struct stat status;
@@ -29,27 +23,14 @@ void probe_output(const common_opts *common, const char *path) {
     io_output_abort(output);
 }
 
-void write_arrays(const common_opts *common, const char *path, const bstk_tensor *t, const char *lse_path,
-                  const bstk_tensor *lse) {
-    /* Both are written whole before the first is renamed into place. */
-    io_error error;
-    io_output *lse_output = lse_path ? io_output_open(lse_path, &error) : NULL;
-    bool good = (!lse_path || lse_output) && (!lse_output || io_npy_put(lse_output, lse_path, lse, &error));
-    io_output *output = good ? io_output_open(path, &error) : NULL;
-    good = output && io_npy_put(output, path, t, &error);
-    if (!good) {
-        if (output)
-            io_output_abort(output);
-        if (lse_output)
-            io_output_abort(lse_output);
-        fail("%s: %s", common->command, error.text);
-    }
-    if (lse_output && !io_output_commit(lse_output, &error)) {
-        io_output_abort(output);
-        fail("%s: %s", common->command, error.text);
-    }
-    if (!io_output_commit(output, &error))
-        fail("%s: %s", common->command, error.text);
+void probe_outputs(const common_opts *common, const output_file *files, int count) {
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < i; j++)
+            if (files[i].path && files[j].path && strcmp(files[i].path, files[j].path) == 0)
+                usage_error("%s: %s and %s are the same file, %s", common->command, files[j].option, files[i].option,
+                            files[i].path);
+    for (int i = 0; i < count; i++)
+        probe_output(common, files[i].path);
 }
 
 /* The library saves through a temporary file of its own: signals wait until it is renamed. */
@@ -65,19 +46,51 @@ static bstk_status save_layout(const bstk_layout *layout, const char *path) {
     return status;
 }
 
-void write_layout_files(const common_opts *common, const bstk_layout *layout, const char *path, const char *png) {
+/* The library opens and renames .bstk files by itself. */
+static bool is_saved_by_library(const output_file *file) {
+    return file->layout && !file->picture && has_suffix(file->path, ".bstk");
+}
+
+static bool put(io_output *output, const output_file *file, io_error *error) {
+    if (file->picture)
+        return io_picture_put(output, file->path, file->layout, error);
+    if (file->layout)
+        return io_npy_put_layout(output, file->path, file->layout, error);
+    return io_npy_put(output, file->path, file->t, error);
+}
+
+void write_outputs(const common_opts *common, const output_file *files, int count) {
     io_error error;
-    if (png && !io_picture_png(png, layout, &error))
-        fail("%s: %s", common->command, error.text);
-    if (!path)
-        return;
-    if (has_suffix(path, ".bstk")) {
-        bstk_status status = save_layout(layout, path);
-        if (status != BSTK_OK)
-            remove_file(png);
-        must(status);
-    } else if (!io_npy_write_layout(path, layout, &error)) {
-        remove_file(png);
-        fail("%s: %s", common->command, error.text);
+    io_output *outputs[MOST_FILES] = {0};
+    const output_file *layout = NULL;
+    /* What can fail comes before the first rename: nothing but the renames themselves is left then. */
+    bool good = true;
+    for (int i = 0; i < count && good; i++) {
+        if (!files[i].path)
+            continue;
+        if (is_saved_by_library(&files[i])) {
+            layout = &files[i];
+            continue;
+        }
+        outputs[i] = io_output_open(files[i].path, &error);
+        good = outputs[i] && put(outputs[i], &files[i], &error);
     }
+    for (int i = 0; i < count && good; i++)
+        good = !outputs[i] || io_output_flush(outputs[i], &error);
+    const bstk_status saved = good && layout ? save_layout(layout->layout, layout->path) : BSTK_OK;
+    for (int i = 0; i < count; i++) {
+        if (!outputs[i])
+            continue;
+        if (good && saved == BSTK_OK)
+            good = io_output_commit(outputs[i], &error);
+        else
+            io_output_abort(outputs[i]);
+    }
+    must(saved);
+    if (!good)
+        fail("%s: %s", common->command, error.text);
+}
+
+void write_array(const common_opts *common, const char *path, const bstk_tensor *t) {
+    write_outputs(common, &(output_file){.path = path, .t = t}, 1);
 }

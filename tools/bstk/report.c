@@ -3,8 +3,8 @@
  *
  * The mass that a layout keeps of row i is the sum of the dense softmax's probabilities over the kept columns:
  *     sum_{kept j} exp(s_ij) / sum_j exp(s_ij) = exp(lse_layout(i) - lse_dense(i)),
- * both from the float64 reference, so it needs no second copy of the scores' rules. Dense is the same call on a layout
- * of ones.
+ * both from the float64 reference, so it needs no second copy of the scores' rules. A sink's part of both sums is taken
+ * out first. Dense is the same call on a layout of ones.
  */
 #include "report.h"
 
@@ -58,6 +58,11 @@ static void heading(const char *text) {
     printf("\n%s%s%s\n\n", style_on(STYLE_BOLD), text, style_off());
 }
 
+/* Plans for the layout and for the dense one, by way. */
+typedef struct both_ways {
+    bstk_plan *fused[2], *composed[2];
+} both_ways;
+
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
 static double run_once(const report_input *in, const bstk_plan *plan, const bstk_exec *exec, const bstk_tensor *o) {
@@ -67,7 +72,7 @@ static double run_once(const report_input *in, const bstk_plan *plan, const bstk
 }
 
 /* Medians of runs in turn, so that a change of the machine's mood meets both; one of each to warm up. */
-static int measure(const report_input *in, const bstk_plan *plans[2], double medians[2]) {
+static int measure(const report_input *in, bstk_plan *const plans[2], double medians[2]) {
     double times[2][MOST_RUNS];
     bstk_exec exec[2];
     void *scratch[2];
@@ -141,10 +146,17 @@ static void add_errors(const report_input *in, const reference *ref, int64_t row
     }
 }
 
-static void add_mass(double lse_layout, double lse_dense, int64_t i, head_figures *f) {
-    if (lse_dense == -INFINITY)
+static double sink_of(const report_input *in, int64_t h) {
+    const bstk_tensor *sinks = in->terms->sinks;
+    return sinks ? gen_load(sinks->dtype, sinks->data, h * sinks->stride[0]) : -INFINITY;
+}
+
+static void add_mass(double lse_layout, double lse_dense, double sink, int64_t i, head_figures *f) {
+    /* Shares of the dense sum. What is left beside the sink is its attention to keys; below 2^-40 it is rounding. */
+    double in_sink = exp(sink - lse_dense), to_keys = 1 - in_sink;
+    if (lse_dense == -INFINITY || to_keys < 0x1p-40)
         return; /* nothing to attend to, whatever the layout */
-    double mass = fmin(1.0, exp(lse_layout - lse_dense));
+    double mass = fmax(0.0, fmin(1.0, (exp(lse_layout - lse_dense) - in_sink) / to_keys));
     f->mass += mass;
     f->rows++;
     if (f->worst_row < 0 || !(mass >= f->worst_mass)) {
@@ -169,7 +181,7 @@ static head_figures *figures_of_heads(const report_input *in, const bstk_layout 
             for (int64_t i = 0; i < in->m; i++) {
                 int64_t row = (z * in->h + h) * in->m + i;
                 add_errors(in, &layout_ref, row, f);
-                add_mass(layout_ref.lse[row], dense_ref.lse[row], i, f);
+                add_mass(layout_ref.lse[row], dense_ref.lse[row], sink_of(in, h), i, f);
             }
         f->mass = f->rows ? f->mass / (double)f->rows : 1;
         f->worst_mass = f->rows ? f->worst_mass : 1;
@@ -181,7 +193,17 @@ static head_figures *figures_of_heads(const report_input *in, const bstk_layout 
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-static void print_comparison(const report_input *in, const bstk_layout *dense, const double medians[2], int runs) {
+static void print_memory(const char *label, bstk_plan *const plans[2]) {
+    char text[2][32];
+    double bytes[2];
+    for (int p = 0; p < 2; p++)
+        bytes[p] = (double)bstk_plan_scratch_bytes(plans[p]);
+    printf("  %-22s %14s %14s %9.2fx\n", label, memory(bytes[0], text[0]), memory(bytes[1], text[1]),
+           bytes[0] > 0 ? bytes[1] / bytes[0] : 1.0);
+}
+
+static void print_comparison(const report_input *in, const bstk_layout *dense, const both_ways *ways,
+                             const double medians[2], int runs) {
     const bstk_layout *layouts[2] = {in->layout, dense};
     char text[2][32];
     char title[160];
@@ -196,19 +218,20 @@ static void print_comparison(const report_input *in, const bstk_layout *dense, c
     snprintf(label, sizeof label, "time, median of %d", runs);
     printf("  %-22s %14s %14s %9.2fx\n", label, duration(medians[0], text[0]), duration(medians[1], text[1]),
            medians[0] > 0 ? medians[1] / medians[0] : 1.0);
-    double stored[2], score_bytes[2];
-    for (int p = 0; p < 2; p++) {
-        double copies = bstk_layout_heads(layouts[p]) == 1 ? (double)in->h : 1, b = bstk_layout_block(layouts[p]);
-        stored[p] = copies * (double)bstk_layout_nnz(layouts[p]);
-        score_bytes[p] = (double)in->z * stored[p] * b * b * (double)bstk_dtype_size(lse_dtype(in->q->dtype));
-    }
-    double ratio = stored[0] > 0 ? stored[1] / stored[0] : INFINITY;
+    double stored[2];
+    for (int p = 0; p < 2; p++)
+        stored[p] = (double)bstk_layout_nnz(layouts[p]) * (bstk_layout_heads(layouts[p]) == 1 ? (double)in->h : 1);
     printf("  %-22s %14s %14s %9.2fx\n", "stored blocks", grouped((int64_t)stored[0], text[0]),
-           grouped((int64_t)stored[1], text[1]), ratio);
+           grouped((int64_t)stored[1], text[1]), stored[0] > 0 ? stored[1] / stored[0] : INFINITY);
     printf("  %-22s %12.1f %% %12.1f %%\n", "density", 100 * bstk_layout_density(in->layout),
            100 * bstk_layout_density(dense));
-    printf("  %-22s %14s %14s %9.2fx\n", "memory of the scores", memory(score_bytes[0], text[0]),
-           memory(score_bytes[1], text[1]), ratio);
+    print_memory("memory, fused", ways->fused);
+    print_memory("memory, composed", ways->composed);
+    printf("\n  Time is that of the %s way%s: %s.\n", in->composed ? "composed" : "fused",
+           in->composed ? "" : ", which stores no scores",
+           bstk_plan_kernel((in->composed ? ways->composed : ways->fused)[0]));
+    puts("  memory: what a run takes beside its arrays. The composed way (sdd, softmax, dsd: --composed) holds the\n"
+         "  scores of all stored blocks there.");
 }
 
 static void print_bar(double share, bool ascii) {
@@ -272,6 +295,21 @@ static void print_layout(const report_input *in) {
     print_picture(l, in->ascii);
 }
 
+/* Without lse, so that all are alike. */
+static bstk_plan *make_plan(const report_input *in, const bstk_layout *layout, const char *kernel) {
+    bstk_attention_desc desc = BSTK_ATTENTION_DESC_INIT;
+    desc.layout = layout;
+    desc.q = in->q;
+    desc.k = in->k;
+    desc.v = in->v;
+    desc.o = in->o;
+    desc.terms = *in->terms;
+    desc.kernel = kernel;
+    bstk_plan *plan = NULL;
+    must(bstk_attention_plan(in->ctx, &desc, &plan));
+    return plan;
+}
+
 bool attention_report(const report_input *in) {
     bstk_layout_opts opts = BSTK_LAYOUT_OPTS_INIT;
     opts.rows = bstk_layout_rows(in->layout);
@@ -281,31 +319,23 @@ bool attention_report(const report_input *in) {
     opts.shape[1] = bstk_layout_n(in->layout);
     bstk_layout *dense = NULL;
     must(bstk_layout_build(in->ctx, &opts, &dense));
-    bstk_attention_desc desc = BSTK_ATTENTION_DESC_INIT;
-    desc.layout = dense;
-    desc.q = in->q;
-    desc.k = in->k;
-    desc.v = in->v;
-    desc.o = in->o;
-    desc.terms = *in->terms;
-    bstk_plan *dense_plan = NULL, *sparse_plan = NULL;
-    must(bstk_attention_plan(in->ctx, &desc, &dense_plan));
-    desc.layout = in->layout;
-    must(bstk_attention_plan(in->ctx, &desc, &sparse_plan)); /* without lse, as the dense one */
+    both_ways ways = {{make_plan(in, in->layout, NULL), make_plan(in, dense, NULL)},
+                      {make_plan(in, in->layout, "composed"), make_plan(in, dense, "composed")}};
 
     print_layout(in);
     double medians[2];
-    const bstk_plan *plans[2] = {sparse_plan, dense_plan};
     progress_begin(in->common, "timing", 0);
-    int runs = measure(in, plans, medians);
+    int runs = measure(in, in->composed ? ways.composed : ways.fused, medians);
     progress_end();
-    print_comparison(in, dense, medians, runs);
+    print_comparison(in, dense, &ways, medians, runs);
     fflush(stdout);
     head_figures *figures = figures_of_heads(in, dense);
     bool right = print_heads(in, figures);
     free(figures);
-    bstk_plan_release(sparse_plan);
-    bstk_plan_release(dense_plan);
+    for (int p = 0; p < 2; p++) {
+        bstk_plan_release(ways.fused[p]);
+        bstk_plan_release(ways.composed[p]);
+    }
     bstk_layout_release(dense);
     return right;
 }

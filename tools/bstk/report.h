@@ -13,6 +13,7 @@ typedef struct report_input {
     const bstk_tensor *q, *k, *v;
     const bstk_score_terms *terms;
     const bstk_tensor *o; /* what the plan gave, [z, h, m, dv] in row-major order, whatever axes it names */
+    bool composed;        /* which way to time */
     bool ascii;
 } report_input;
 

@@ -4,11 +4,27 @@
 
 #include "cli.h"
 
+/* The terms that come from files. Pairs lie side by side: the one of the queries, the one of the keys. */
+typedef enum term_file {
+    TERM_RPE,
+    TERM_REL,
+    TERM_KEY_PADDING,
+    TERM_MASK,
+    TERM_ALIBI,
+    TERM_SINKS,
+    TERM_Q_DOCUMENTS,
+    TERM_K_DOCUMENTS,
+    TERM_CU_SEQLENS_Q,
+    TERM_CU_SEQLENS_K,
+    TERM_FILES
+} term_file;
+
 typedef struct terms_opts {
-    double scale;
-    bool scale_given, causal, offset_given, bottom_right;
-    int64_t causal_offset;
-    const char *key_padding, *mask, *rel, *rpe; /* files, NULL when not given */
+    const char *files[TERM_FILES]; /* NULL when not given */
+    bool scale_given, causal, bottom_right, offset_given, windowed, dropout_given, seed_given;
+    double scale, softcap, dropout;
+    int64_t causal_offset, window[2];
+    uint64_t seed, offset;
     bstk_mask_mode key_padding_mode, mask_mode;
 } terms_opts;
 
@@ -21,12 +37,11 @@ typedef struct terms_input {
 extern const struct argp terms_argp;
 
 typedef struct terms_arrays {
-    io_array rpe, rel, key_padding, mask;
+    io_array files[TERM_FILES];
 } terms_arrays;
 
 /* Reads the files; `terms` points into `arrays`. */
-void load_terms(const common_opts *common, const terms_opts *o, const bstk_layout *layout, terms_arrays *arrays,
-                bstk_score_terms *terms);
+void load_terms(const common_opts *common, const terms_opts *o, terms_arrays *arrays, bstk_score_terms *terms);
 void free_terms(terms_arrays *arrays);
 
 #endif

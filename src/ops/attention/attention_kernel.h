@@ -7,7 +7,7 @@
  * row by row over the stored blocks of the block row, without storing s: a running maximum, sum and o are scaled when
  * the maximum rises. In f32 (f64 for f64), one rounding at the store. A key that a row drops has no part in it, not
  * even as a NaN, and a p of exactly 0 leaves v(j) out. A row without kept scores gives o = 0 and lse = -inf (or the
- * sink); one with a kept NaN or +inf gives NaN for o and lse.
+ * sink); one with a kept NaN or +inf gives NaN for lse, and for o unless the dropout left it no key.
  */
 #ifndef BSTK_ATTENTION_KERNEL_H
 #define BSTK_ATTENTION_KERNEL_H
