@@ -184,7 +184,8 @@ static bool reference_of_product(const workload *w, bool exact, const expected *
                                  .b = given(w, WORKLOAD_B),
                                  .c = given(w, p->backward ? WORKLOAD_D_OUT : WORKLOAD_OUT),
                                  .alpha = w->alpha,
-                                 .beta = w->beta};
+                                 .beta = w->beta,
+                                 .flushes = strstr(bstk_plan_kernel(w->plan), "avx512_bf16") != NULL};
     if (p->backward) {
         const ref_output d_a = output(w, e, WORKLOAD_D_A), d_b = output(w, e, WORKLOAD_D_B);
         return ref_matmul_grad(&product, exact, &d_a, &d_b);
@@ -306,12 +307,9 @@ static bool plan_under(judge *g, workload *w, bstk_context *ctx, bool *refused) 
            fail(g, w, "plan returned %s: %s", bstk_status_name(status), bstk_last_error());
 }
 
-/* The plan under one thread twice, then plans under more. */
+/* The plan under one thread, which there is, twice, then plans under more. */
 static bool judge_runs(judge *g, workload *w, const expected *e, unsigned char *first[WORKLOAD_ARRAYS]) {
     bool refused;
-    if (!plan_under(g, w, g->contexts[0], &refused) || refused)
-        return refused;
-    snprintf(g->report->kernel, sizeof g->report->kernel, "%s", bstk_plan_kernel(w->plan));
     if (!run_once(g, w, "first run") || !compare(g, w, e))
         return false;
     for (int i = 0; i < WORKLOAD_ARRAYS; ++i) {
@@ -336,6 +334,10 @@ static bool judge_runs(judge *g, workload *w, const expected *e, unsigned char *
 static bool judge_workload(judge *g, workload *w, workload_values values) {
     expected e;
     unsigned char *first[WORKLOAD_ARRAYS] = {NULL};
+    bool refused;
+    if (!plan_under(g, w, g->contexts[0], &refused) || refused)
+        return refused;
+    snprintf(g->report->kernel, sizeof g->report->kernel, "%s", bstk_plan_kernel(w->plan));
     bool ok = expected_make(w, &e) && reference(w, values, &e);
     ok = ok ? judge_runs(g, w, &e, first) : fail(g, w, "out of memory for the reference");
     for (int i = 0; i < WORKLOAD_ARRAYS; ++i)

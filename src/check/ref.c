@@ -122,6 +122,19 @@ static bool load_packed(matrix *x, const bstk_tensor *t, const bstk_layout *layo
     return true;
 }
 
+/* Operands as a kernel that flushes takes them. */
+static void flush(const ref_product *p, matrix *x) {
+    for (int64_t e = 0; p->flushes && e < x->rows * x->cols; ++e) {
+        if (fabs(x->value[e]) < 0x1p-126)
+            x->value[e] = 0;
+    }
+}
+
+/* What flushed sums of `terms` products, times alpha, may lack. */
+static double flushed(const ref_product *p, int64_t terms) {
+    return p->flushes ? 2 * fabs(p->alpha) * (double)terms * 0x1p-126 : 0;
+}
+
 /* sum[i,j] and size[i,j]: the sum of a[i,k] b[k,j] over the stored products, and that of their magnitudes. */
 static void multiply(const matrix *a, const matrix *b, const matrix *c, int64_t block, double *sum, double *size) {
     for (int64_t i = 0; i < a->rows; ++i) {
@@ -148,7 +161,8 @@ static void finish(const ref_product *p, int64_t place, int64_t c_at, double sum
     const double product = p->alpha != 0 ? p->alpha * sum : 0;
     value[place] = product + before;
     bound[place] =
-        bound_product(p->c->dtype, p->k, value[place], (p->alpha != 0 ? fabs(p->alpha) * size : 0) + fabs(before));
+        bound_product(p->c->dtype, p->k, value[place], (p->alpha != 0 ? fabs(p->alpha) * size : 0) + fabs(before)) +
+        (size > 0 ? flushed(p, p->k) : 0);
 }
 
 static void store_head(const ref_product *p, int64_t z, int64_t h, const double *sum, const double *size, double *value,
@@ -193,6 +207,8 @@ bool ref_matmul(const ref_product *p, double *value, double *bound) {
                                      : load_dense(&a, p->a, z, h, p->h, p->m, p->k, p->trans_a);
             ok = ok && (p->mode == BSTK_DDS ? load_packed(&b, p->b, p->layout, z, h, p->k, p->n, p->trans_b)
                                             : load_dense(&b, p->b, z, h, p->h, p->k, p->n, p->trans_b));
+            flush(p, &a);
+            flush(p, &b);
             if (ok)
                 multiply(&a, &b, &c, bstk_layout_block(p->layout), c.value, size.value);
         }
@@ -263,7 +279,8 @@ static void gradient_finish(const ref_product *p, gradient *g, int64_t inner, bo
                                                                                         : p->h;
         const int64_t terms = inner * (p->h / own) * (p->z / size_of(t, 4));
         g->out->value[e] = p->alpha * g->sum[e];
-        g->out->bound[e] = bound_product(t->dtype, terms, g->out->value[e], fabs(p->alpha) * g->size[e]);
+        g->out->bound[e] = bound_product(t->dtype, terms, g->out->value[e], fabs(p->alpha) * g->size[e]) +
+                           (g->size[e] > 0 ? flushed(p, terms) : 0);
         if (exact && fabs(p->alpha) * 16 * (double)terms < 0x1p24)
             g->out->bound[e] = 0;
     }
@@ -284,6 +301,9 @@ bool ref_matmul_grad(const ref_product *p, bool exact, const ref_output *d_a, co
                                         : load_dense(&b, p->b, z, h, p->h, p->k, p->n, p->trans_b));
         ok = ok && (p->mode == BSTK_SDD ? load_packed(&g, p->c, p->layout, z, h, p->m, p->n, p->trans_c)
                                         : load_dense(&g, p->c, z, h, p->h, p->m, p->n, p->trans_c));
+        flush(p, &a);
+        flush(p, &b);
+        flush(p, &g);
         ok = ok && matrix_make(&sums[0], p->m, p->k) && matrix_make(&sums[1], p->m, p->k) &&
              matrix_make(&sums[2], p->k, p->n) && matrix_make(&sums[3], p->k, p->n);
         for (int64_t i = 0; ok && i < p->m; ++i) {

@@ -24,6 +24,7 @@ typedef struct ref_product {
     const bstk_tensor *a, *b; /* not read when alpha is 0 */
     const bstk_tensor *c;     /* its shape and type; its values, from before the run, when beta is not 0 */
     double alpha, beta;
+    bool flushes; /* the kernel takes subnormal operands, and gives subnormal f32 sums, as 0 */
 } ref_product;
 
 /*
