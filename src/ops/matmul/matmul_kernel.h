@@ -92,6 +92,8 @@ typedef struct bstk__spmm_args {
 SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
 SCRATCH(f16_packed_f32_avx512) SCRATCH(bf16_packed_f32_avx512)
 SCRATCH(bf16_avx512_bf16)
+SCRATCH(f64_avx2) SCRATCH(f32_avx2) SCRATCH(f16_avx2) SCRATCH(bf16_avx2)
+SCRATCH(f16_packed_f32_avx2) SCRATCH(bf16_packed_f32_avx2)
 #undef SCRATCH
 
 const char *spmm_accepts_bf16_avx512_bf16(const void *args);
