@@ -74,6 +74,7 @@ bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, con
         tasks = bstk__max(1, (int64_t)(cost / TASK_COST));
     BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, &plan->schedule));
     plan->fn = kernel->fn;
+    plan->clears_scratch = kernel->scratch_bytes != NULL;
     plan->workers = (int32_t)bstk__min(threads, plan->schedule.tasks);
     snprintf(plan->kernel, sizeof plan->kernel, "%s", kernel->name);
     int64_t bytes = 0;
@@ -127,7 +128,7 @@ static void pull_tasks(void *arg, int32_t worker) {
     const bstk__schedule *schedule = &run->plan->schedule;
     const bstk_context_opts *opts = &run->plan->ctx->opts;
     void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : NULL;
-    if (scratch)
+    if (scratch && run->plan->clears_scratch)
         memset(scratch, 0, SCRATCH_ALIGN);
     for (;;) {
         const int64_t t = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);

@@ -23,6 +23,7 @@ struct bstk_plan {
     bstk__schedule schedule;
     int32_t workers;       /* threads that pull tasks */
     size_t worker_scratch; /* bytes of each, a multiple of 64 */
+    bool clears_scratch;   /* the first 64 of them are 0 when a run begins: kernels with scratch_bytes want it */
 };
 
 /* Allocates `bytes` (an op's plan that begins with bstk_plan), zeroed, with context and layout retained. */

@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 /* A kernel works on the units [begin, end) of the schedule. It sees pointers and sizes only: no layout, no log. The
- * scratch is its worker's: the first 64 bytes are 0 when a run begins, and stay as they are from task to task, so that
- * what one task has packed can serve the next. */
+ * scratch is its worker's. Where the row says how large it is, the first 64 bytes are 0 when a run begins, and all stay
+ * as they are from task to task, so that what one task has packed can serve the next. */
 typedef void bstk__kernel_fn(const void *args, int64_t begin, int64_t end, void *scratch);
 
 typedef struct bstk__kernel {
