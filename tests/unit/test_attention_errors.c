@@ -243,7 +243,8 @@ static void test_forward_kernels(void **state) {
     bstk_plan *plan = NULL;
     d.kernel = "composed";
     ok(bstk_attention_plan(NULL, &d, &plan));
-    assert_string_equal(bstk_plan_kernel(plan), "sdd_f32_scalar+softmax_f32_scalar+dsd_f32_scalar");
+    const char *name = bstk_plan_kernel(plan); /* each with the best instruction set */
+    assert_true(strncmp(name, "sdd_f32_", 8) == 0 && strstr(name, "+softmax_f32_") && strstr(name, "+dsd_f32_"));
     bstk_plan_release(plan);
     d.kernel = "attention_f32_scalar";
     ok(bstk_attention_plan(NULL, &d, &plan));
