@@ -31,7 +31,8 @@ bstk_status bstk__check_output(const char *who, const char *name, const bstk_ten
  * unless it is empty. */
 bstk_status bstk__check_same(const char *who, const char *name, const bstk_tensor *planned, const bstk_tensor *given);
 
-/* True when the two may share a byte: their address ranges are compared, so interleaved views count as overlapping. */
+/* True when the two may share a byte. Exact for slices of one buffer whose runs repeat with a common step (q, k and v
+ * of a fused projection); views that interleave otherwise count as overlapping. */
 bool bstk__overlap(const bstk_tensor *x, const bstk_tensor *y);
 
 /* True when both describe the same elements: same data, type, shape and strides. */
