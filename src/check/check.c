@@ -343,6 +343,11 @@ bool check_problem(const problem *p, const char *kernel, const check_options *op
     memset(report, 0, sizeof *report);
     report->passed = true;
     workload w = {.p = *p};
+    /* References are dense and in double: 2^28 elements are 2 GiB of each. */
+    const double m = (double)p->m, n = (double)p->n, k = (double)p->k;
+    const double elements = (double)p->z * (double)p->h * (m * n + m * k + n * k);
+    if (elements > 268435456.0)
+        fail(&g, &w, "%.3g elements of dense references, expected at most 2^28", elements);
     for (int i = 0; i < CONTEXTS && report->passed; ++i) {
         bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
         opts.num_threads = thread_counts[i];

@@ -111,14 +111,26 @@ static bool is_empty(const bstk_tensor *t) {
 }
 
 bstk_status bstk__check_output(const char *who, const char *name, const bstk_tensor *t) {
+    /* Axis by axis from the smallest stride on: each must step over all that the smaller ones reach. */
+    bool used[BSTK_MAX_NDIM] = {false};
+    uint64_t reach = 1; /* elements from the first to the one after the last */
     if (is_empty(t))
         return BSTK_OK;
-    for (int32_t axis = 0; axis < t->ndim; axis++)
-        if (t->shape[axis] > 1 && t->stride[axis] == 0)
+    for (int32_t round = 0; round < t->ndim; round++) {
+        int32_t least = -1;
+        for (int32_t axis = 0; axis < t->ndim; axis++)
+            if (!used[axis] && t->shape[axis] > 1 && (least < 0 || llabs(t->stride[axis]) < llabs(t->stride[least])))
+                least = axis;
+        if (least < 0)
+            return BSTK_OK;
+        const uint64_t stride = (uint64_t)llabs(t->stride[least]);
+        if (stride < reach)
             return bstk__fail(BSTK_ERR_INVALID,
-                              "%s: output %s has stride 0 on axis %d of size %lld: its elements "
-                              "share memory",
-                              who, name, (int)axis, (long long)t->shape[axis]);
+                              "%s: output %s has stride %lld on axis %d of size %lld: its elements share memory", who,
+                              name, (long long)t->stride[least], (int)least, (long long)t->shape[least]);
+        reach += (uint64_t)(t->shape[least] - 1) * stride;
+        used[least] = true;
+    }
     return BSTK_OK;
 }
 

@@ -277,3 +277,16 @@ bstk_status bstk__terms_check_overlap(const char *who, const char *name, const b
             return bstk__fail(BSTK_ERR_INVALID, "%s: %s overlaps %s", who, name, names[i]);
     return BSTK_OK;
 }
+
+int64_t bstk__terms_heads(const bstk_score_terms *given) {
+    int64_t heads = 1;
+    for (int i = 0; i <= SINKS; i++) {
+        const bstk_tensor *t = tensor_of(given, i);
+        if (t == NULL || i == KEY_PADDING || t->ndim < 1 || t->ndim > BSTK_MAX_NDIM)
+            continue;
+        const int32_t axis = i == SLOPES || i == SINKS ? t->ndim - 1 : t->ndim - 3;
+        if (axis >= 0 && !(i == ATTN && t->ndim == 3))
+            heads = bstk__max(heads, t->shape[axis]);
+    }
+    return heads;
+}
