@@ -4,6 +4,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -126,7 +127,8 @@ static void pull_tasks(void *arg, int32_t worker) {
     task_run *run = arg;
     const bstk__schedule *schedule = &run->plan->schedule;
     const bstk_context_opts *opts = &run->plan->ctx->opts;
-    void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : NULL;
+    max_align_t none; /* where there is no scratch: kernels may add 0 to the address, undefined in C for NULL */
+    void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : (char *)&none;
     for (;;) {
         const int64_t t = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
         if (t >= schedule->tasks)
