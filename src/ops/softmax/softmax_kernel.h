@@ -32,7 +32,7 @@ typedef struct bstk__softmax_args {
     const int32_t *col_idx;  /* [nnz] */
     int64_t nnz, lines, head_lines, layout_heads, heads;
     int64_t m, n;
-    int64_t row_blocks; /* of the longest block row: sizes the scratch */
+    int64_t row_blocks;  /* of the longest block row: sizes the scratch */
     int32_t edge, parts; /* both b */
 } bstk__softmax_args;
 
