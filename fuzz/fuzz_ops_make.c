@@ -45,16 +45,16 @@ static void edit_view(fuzz *f, bstk_tensor *t) {
     const int64_t kind = fuzz_next(f, 12), axis = fuzz_next(f, 4);
     if (kind == 6)
         t->ndim = (int32_t)(axis == 0 ? 0 : axis == 1 ? -1 : axis == 2 ? 5 : INT32_MAX);
-    else if (kind == 7)
+    else if (kind == 7 && gen_count(t) > 0)
         t->data = NULL;
     else if (kind == 8)
         t->dtype = (bstk_dtype)(axis == 0 ? 0 : axis == 1 ? -1 : 14);
     else if (kind == 9)
         t->device.kind = axis == 0 ? BSTK_CUDA : (bstk_device_kind)(axis + 6);
     else if (kind == 10 && axis < t->ndim && bstk_dtype_size(t->dtype) > 1)
-        t->stride[axis] = t->shape[axis] == 1 ? 1000 : INT64_MIN + (fuzz_next(f, 2) == 1 ? INT64_MAX : 0);
+        t->stride[axis] = t->shape[axis] == 1 ? 1000 : fuzz_next(f, 2) == 1 ? INT64_MAX : INT64_MIN;
     else if (kind == 11 && axis < t->ndim)
-        t->shape[axis] = INT64_C(-1) << (8 * fuzz_next(f, 8));
+        t->shape[axis] = axis < 2 ? INT64_MIN : -1;
 }
 
 /* One array; NULL where it is left out. Bits of the byte: 3 style, 2 leading axes to leave out, 3 edits. */
@@ -209,8 +209,8 @@ static void add_terms(fuzz *f) {
                                        {WORKLOAD_KEY_PADDING, WORKLOAD_D_KEY_PADDING},
                                        {WORKLOAD_ATTN_MASK, WORKLOAD_D_ATTN},
                                        {WORKLOAD_SINKS, WORKLOAD_D_SINKS}};
-        f->odd = f->odd || !gen_is_float(f->fine[pairs[i][0]].dtype) || t->key_padding_mode == BSTK_MASK_MUL ||
-                 t->attn_mode == BSTK_MASK_MUL;
+        f->odd = f->odd || (w->array[pairs[i][0]].memory != NULL && !gen_is_float(f->fine[pairs[i][0]].dtype)) ||
+                 t->key_padding_mode == BSTK_MASK_MUL || t->attn_mode == BSTK_MASK_MUL;
         like(f, pairs[i][1], pairs[i][0], floats[fuzz_next(f, 4)]);
     }
 }
