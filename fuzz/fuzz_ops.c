@@ -22,6 +22,11 @@ _Noreturn void fuzz_die(const fuzz *f, const char *which, const char *what) {
     fprintf(stderr, "fuzz_ops: %s (H %d, layout %d heads%s): %s: %s\nlast message: %s\n", problem_print(&f->w.p, text),
             (int)f->w.heads, f->w.layout != NULL ? (int)bstk_layout_heads(f->w.layout) : 0, f->odd ? ", odd" : "",
             which, what, bstk_last_error());
+    const bstk_score_terms *s = &f->w.terms;
+    fprintf(stderr,
+            "alpha %g, beta %g, scale %g, softcap %g, dropout %g, window %d to %d, offset %d, bottom right %d\n",
+            f->w.alpha, f->w.beta, s->scale, s->softcap, s->dropout, (int)s->window_left, (int)s->window_right,
+            (int)s->causal_offset, (int)s->bottom_right);
     for (int i = 0; i < WORKLOAD_ARRAYS; ++i) {
         const bstk_tensor *t = &f->w.array[i].t;
         if (f->w.array[i].memory != NULL) {
@@ -141,12 +146,13 @@ static int64_t axis_of(const workload *w, int which, int from_end) {
     return from_end <= t->ndim ? t->shape[t->ndim - from_end] : 1;
 }
 
-/* Sizes of what was taken: several edits may fit together. False: nothing tells the number of heads. */
+/* Type and sizes of what was taken: several edits may fit together. False: nothing tells the number of heads. */
 static bool measure(workload *w) {
     problem *p = &w->p;
     const int a = WORKLOAD_A, b = WORKLOAD_B, c = p->backward ? WORKLOAD_D_OUT : p->op == PROBLEM_PACK ? a : w->out;
     const int64_t nnz = bstk_layout_nnz(w->layout), heads = bstk_layout_heads(w->layout);
     p->z = axis_of(w, c, 4);
+    p->dtype = w->array[c].t.dtype;
     if (p->op == PROBLEM_SDD || p->op == PROBLEM_ATTENTION)
         p->k = axis_of(w, a, p->trans_a ? 2 : 1);
     if (p->op == PROBLEM_DSD)
@@ -197,14 +203,17 @@ static void compare(fuzz *f) {
     }
 }
 
-/* A description that is not the planned one, or less scratch: what a run must refuse. False: nothing to change. */
+/* A description that is not the planned one, or less scratch. True: the run must refuse it; gradients do not look at
+ * every input. */
 static bool spoil_run(fuzz *f, int64_t kind) {
     workload *w = &f->w;
     const int which = (int)fuzz_next(f, WORKLOAD_ARRAYS), axis = (int)fuzz_next(f, 4);
     bstk_tensor *t = &w->array[which].t;
     if (kind == 0) {
-        w->scratch.t.shape[0] -= w->scratch.t.shape[0] > 0;
-        return w->scratch.t.shape[0] > 0;
+        if (w->scratch.t.shape[0] == 0)
+            return false;
+        --w->scratch.t.shape[0];
+        return f->odd = true;
     }
     if (w->array[which].memory == NULL || axis >= t->ndim || gen_count(t) == 0 || t->shape[axis] < 2)
         return false;
@@ -214,7 +223,8 @@ static bool spoil_run(fuzz *f, int64_t kind) {
         t->shape[axis] -= 1;
     else
         t->dtype = t->dtype == BSTK_F32 ? BSTK_F16 : BSTK_U8;
-    return true;
+    f->odd = true;
+    return !w->p.backward || which == WORKLOAD_D_OUT || workload_is_output(w, which);
 }
 
 static void judge(fuzz *f, bstk_context *ctx) {
@@ -226,7 +236,6 @@ static void judge(fuzz *f, bstk_context *ctx) {
     bstk_status status = workload_plan(w, ctx, named ? kernels[choice - 29] : composed ? "composed" : NULL);
     if (status == BSTK_OK) {
         const bool must = run >= 12 && spoil_run(f, run - 12);
-        f->odd = f->odd || must;
         status = workload_run(w);
         if (must && status == BSTK_OK)
             fuzz_die(f, "run", "took what was not planned");

@@ -70,9 +70,11 @@ static const bstk_tensor *place(fuzz *f, int which, bstk_dtype dtype, int ndim, 
         return NULL;
     if (edits == 6)
         edit_shape(f, &dtype, &ndim, shape);
-    const bool output = workload_is_output(&f->w, which);
-    f->odd = f->odd || (output && choice % 8 >= GEN_STYLES);
-    if (!gen_array_make(array, dtype, ndim, shape, (gen_style)(choice % 8), (uint64_t)choice))
+    /* The y of a softmax was an output before: it is 0 where the layout drops, so that no two places share an element.
+     */
+    const int64_t style = which == WORKLOAD_SAVED ? choice % GEN_STYLES : choice % 8;
+    f->odd = f->odd || (workload_is_output(&f->w, which) && style >= GEN_STYLES);
+    if (!gen_array_make(array, dtype, ndim, shape, (gen_style)style, (uint64_t)choice))
         abort();
     if (!gen_is_float(dtype))
         gen_fill(&array->t, GEN_INTEGERS, 0);
@@ -132,7 +134,7 @@ static const bstk_tensor *add_matrix(fuzz *f, int which, int64_t last) {
     const bstk_dtype dtype = type == 4 ? BSTK_BOOL : type == 5 ? BSTK_U8 : floats[type];
     if (which == WORKLOAD_KEY_PADDING)
         return place(f, which, dtype, 2, SHAPE(shape[0], last), 1);
-    return place(f, which, dtype, 4 - first, shape + first, 2);
+    return place(f, which, dtype, 4 - first, shape + first, which == WORKLOAD_ATTN_MASK ? 4 - first : 2);
 }
 
 /* A mask: of bool or floats, whose bytes are drawn again. */
@@ -252,13 +254,23 @@ static void make_product(fuzz *f) {
     }
 }
 
-/* Any y of a softmax, or rstd, will do that is not negative, and 0 where nothing is kept. */
-static void make_possible(const fuzz *f, int which) {
-    const bstk_tensor *t = &f->fine[which];
-    for (int64_t e = 0; f->w.array[which].memory != NULL && e < gen_count(t); ++e) {
-        const double value = gen_load(t->dtype, t->data, gen_offset(t, e));
-        gen_store(t->dtype, t->data, gen_offset(t, e), isnan(value) ? 0 : fabs(value));
+/* y and lse of the forward, on which the gradient relies for what was dropped; 0 where x, y or lse do not fit. */
+static void forward_of_softmax(fuzz *f) {
+    workload *w = &f->w;
+    bstk_softmax_desc desc = BSTK_SOFTMAX_DESC_INIT;
+    desc.layout = w->layout;
+    desc.x = workload_tensor(w, WORKLOAD_A);
+    desc.y = workload_tensor(w, WORKLOAD_SAVED);
+    desc.lse = workload_tensor(w, WORKLOAD_SAVED_ROWS);
+    desc.terms = w->terms;
+    desc.terms.dropout = 0;
+    bstk_context *ctx = workload_context();
+    if (bstk_softmax(ctx, &desc) != BSTK_OK) {
+        f->odd = true; /* as the plan of the gradient will tell */
+        if (desc.y != NULL)
+            gen_fill(&f->fine[WORKLOAD_SAVED], GEN_ZEROS, 0);
     }
+    bstk_context_release(ctx);
 }
 
 static void make_softmax(fuzz *f) {
@@ -284,7 +296,7 @@ static void make_softmax(fuzz *f) {
         rows(f, WORKLOAD_D_LSE);
     if (!inside)
         like(f, WORKLOAD_D_A, WORKLOAD_A, w->p.dtype);
-    make_possible(f, WORKLOAD_SAVED);
+    forward_of_softmax(f);
 }
 
 static void make_attention(fuzz *f) {
@@ -332,10 +344,15 @@ static void make_norm(fuzz *f) {
     if (!inside)
         like(f, back ? WORKLOAD_D_A : WORKLOAD_OUT, WORKLOAD_A, w->p.dtype);
     if (back) {
-        make_possible(f, WORKLOAD_SAVED_ROWS);
+        const bstk_tensor *rstd = &f->fine[WORKLOAD_SAVED_ROWS]; /* any will do that is not negative */
+        for (int64_t e = 0; w->array[WORKLOAD_SAVED_ROWS].memory != NULL && e < gen_count(rstd); ++e) {
+            const int64_t at = gen_offset(rstd, e);
+            gen_store(rstd->dtype, rstd->data, at, fabs(gen_load(rstd->dtype, rstd->data, at)));
+        }
         columns(f, WORKLOAD_D_B);
         columns(f, WORKLOAD_D_V);
-        f->odd = f->odd || f->fine[WORKLOAD_B].shape[0] != f->fine[WORKLOAD_D_B].shape[0];
+        f->odd = f->odd || f->fine[WORKLOAD_B].ndim != f->fine[WORKLOAD_D_B].ndim ||
+                 f->fine[WORKLOAD_B].shape[0] != f->fine[WORKLOAD_D_B].shape[0];
     }
 }
 
