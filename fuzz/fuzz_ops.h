@@ -10,7 +10,8 @@ typedef struct fuzz {
     workload w;
     bstk_tensor fine[WORKLOAD_ARRAYS]; /* descriptions that fit the memory of the arrays */
     uint8_t flags;
-    bool odd; /* something may not fit, so that the library may refuse */
+    bool odd;     /* something may not fit, so that the library may refuse */
+    bool unknown; /* no result to compare with */
 } fuzz;
 
 /* A number from 0 to count - 1 by the next byte. */
