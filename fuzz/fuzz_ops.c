@@ -215,7 +215,7 @@ static bool spoil_run(fuzz *f, int64_t kind) {
         --w->scratch.t.shape[0];
         return f->odd = true;
     }
-    if (w->array[which].memory == NULL || axis >= t->ndim || gen_count(t) == 0 || t->shape[axis] < 2)
+    if (w->array[which].memory == NULL || axis >= t->ndim || gen_count(&f->fine[which]) == 0 || t->shape[axis] < 2)
         return false;
     if (kind == 1)
         t->stride[axis] += 1;

@@ -361,7 +361,7 @@ static void make_norm(fuzz *f) {
         like(f, back ? WORKLOAD_D_A : WORKLOAD_OUT, WORKLOAD_A, w->p.dtype);
     if (back) {
         const bstk_tensor *rstd = &f->fine[WORKLOAD_SAVED_ROWS]; /* any will do that is not negative */
-        for (int64_t e = 0; w->array[WORKLOAD_SAVED_ROWS].memory != NULL && e < gen_count(rstd); ++e) {
+        for (int64_t e = 0; gen_is_float(rstd->dtype) && e < gen_count(rstd); ++e) {
             const int64_t at = gen_offset(rstd, e);
             gen_store(rstd->dtype, rstd->data, at, fabs(gen_load(rstd->dtype, rstd->data, at)));
         }
