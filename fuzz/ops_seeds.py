@@ -31,3 +31,5 @@ seed("shared_layernorm", "layernorm", BF16, 9, SHARED, 2, 3, 33, 20, 0, (0x2D,),
 seed("refused_block", "pack", block=12, mask=())
 seed("refused_heads", "dsd", h=2, more=[0, 0, 3])
 seed("refused_shape", "rmsnorm", more=[0, 0xC0, 1, 2])
+# Found by the fuzzer: only d_attn_mask tells the heads of a shared layout without blocks.
+(FOLDER / "heads_by_mask").write_bytes(bytes.fromhex("1cffff10ff261d00000020204880"))
