@@ -222,7 +222,7 @@ static bool spoil_run(fuzz *f, int64_t kind) {
     else if (kind == 2)
         t->shape[axis] -= 1;
     else
-        t->dtype = t->dtype == BSTK_F32 ? BSTK_F16 : BSTK_U8;
+        t->dtype = t->dtype == BSTK_F32 ? BSTK_F16 : BSTK_F32;
     f->odd = true;
     return !w->p.backward || which == WORKLOAD_D_OUT || workload_is_output(w, which);
 }
