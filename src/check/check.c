@@ -354,6 +354,11 @@ static void in_turn(void *user, int32_t n, void (*body)(void *arg, int32_t i), v
         body(arg, i);
 }
 
+static void ignore_progress(void *user, int64_t total) {
+    (void)user;
+    (void)total;
+}
+
 bool check_problem(const problem *p, const char *kernel, const check_options *options, check_report *report) {
     static const check_options none = {0};
     judge g = {.kernel = kernel, .options = options != NULL ? options : &none, .report = report};
@@ -368,8 +373,9 @@ bool check_problem(const problem *p, const char *kernel, const check_options *op
     for (int i = 0; i < CONTEXTS && report->passed; ++i) {
         bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
         opts.num_threads = thread_counts[i];
+        opts.progress = thread_counts[i] > 1 ? ignore_progress : NULL; /* cuts even small problems into many tasks */
         if (thread_counts[i] > 1)
-            opts.parallel_for = in_turn;
+            opts.parallel_for = g.options->parallel_for != NULL ? g.options->parallel_for : in_turn;
         if (bstk_context_create(&opts, &g.contexts[i]) != BSTK_OK)
             fail(&g, &w, "%s", bstk_last_error());
     }

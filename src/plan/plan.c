@@ -71,7 +71,7 @@ bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, con
     int64_t tasks = threads == 1 ? 1 : (int64_t)threads * TASKS_PER_THREAD;
     if (plan->ctx->opts.progress)
         tasks = bstk__max(tasks, TASKS_WITH_PROGRESS);
-    if (cost / TASK_COST < (double)tasks)
+    else if (cost / TASK_COST < (double)tasks)
         tasks = bstk__max(1, (int64_t)(cost / TASK_COST));
     BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, &plan->schedule));
     plan->fn = kernel->fn;

@@ -179,7 +179,8 @@ static bstk_status plan_tensors(const char *who, const bstk_score_terms *given, 
                                  i == Q_DOCUMENTS ? terms->m : terms->n, false, term));
     }
     if (given->rel_logits)
-        terms->rel_extent = given->rel_logits->shape[given->rel_logits->ndim - 1];
+        /* Memory of more than 2^61 columns can only be one element repeated: which column is read is then no matter. */
+        terms->rel_extent = bstk__min(INT64_C(1) << 61, given->rel_logits->shape[given->rel_logits->ndim - 1]);
     if (given->key_padding_mask)
         BSTK_TRY(read_mode(who, names[KEY_PADDING], given->key_padding_mask->dtype, given->key_padding_mode,
                            &terms->key_padding.keeps));
@@ -190,16 +191,14 @@ static bstk_status plan_tensors(const char *who, const bstk_score_terms *given, 
 bstk_status bstk__terms_plan(const char *who, const bstk_score_terms *given, int64_t batches, int64_t heads, int64_t m,
                              int64_t n, bstk__terms *terms, bstk__terms_spec *spec) {
     BSTK_TRY(check_numbers(who, given));
-    /* Cut here, an offset, a window and a few indices can be added up in 64 bits. */
-    const int64_t far = INT64_C(1) << 61;
     *terms = (bstk__terms){.m = m,
                            .n = n,
                            .heads = heads,
                            .causal = given->causal != 0,
                            .bottom_right = given->bottom_right != 0,
-                           .causal_offset = bstk__max(-far, bstk__min(far, given->causal_offset)),
-                           .window_left = bstk__min(far, given->window_left),
-                           .window_right = bstk__min(far, given->window_right)};
+                           .causal_offset = given->causal_offset,
+                           .window_left = given->window_left,
+                           .window_right = given->window_right};
     *spec = (bstk__terms_spec){.causal = terms->causal,
                                .bottom_right = terms->bottom_right,
                                .causal_offset = given->causal_offset,
