@@ -14,5 +14,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/bstkConfigVersion.cmake C
 install(FILES ${PROJECT_BINARY_DIR}/bstkConfig.cmake ${PROJECT_BINARY_DIR}/bstkConfigVersion.cmake
   DESTINATION ${BSTK_CMAKE_DIR})
 
+file(RELATIVE_PATH BSTK_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/bstk.pc.in ${PROJECT_BINARY_DIR}/bstk.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/bstk.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

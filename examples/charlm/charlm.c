@@ -18,7 +18,7 @@ static const char usage[] =
     "  --save FILE       write the parameters in the end\n"
     "  --sample N        in the end print N bytes of the model's own\n"
     "  --prompt TEXT     what the sample continues\n"
-    "  --temperature T   0: always the likeliest byte (default: 0.5)\n"
+    "  --temperature T   0: always the likeliest byte (default: 0.8)\n"
     "  --attention KIND  sparse (local and global blocks) or dense (every block; both causal)\n"
     "  --context N       bytes that a window has (default: 1024)\n"
     "  --batch N         windows a step (default: 1)\n"
@@ -69,7 +69,7 @@ static double real(const char *name, const char *text, double most) {
 }
 
 static options parse(int argc, char **argv) {
-    options o = {.steps = -1, .prompt = "", .batch = 1, .temperature = 0.5, .rate = 0.003, .seed = 1};
+    options o = {.steps = -1, .prompt = "", .batch = 1, .temperature = 0.8, .rate = 0.003, .seed = 1};
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i];
         if (strcmp(name, "--help") == 0) {

@@ -95,8 +95,12 @@ charlm_model *charlm_load(const char *path, int64_t batch, int32_t threads) {
     if (got != bytes)
         charlm_die("model '%s' has %s than the %zu bytes of parameters that its header tells", path,
                    got < bytes ? "less" : "more", bytes);
-    for (int64_t i = 0; i < m->n_values; i++)
-        m->env.rows->set(m->values, i, (double)float_of((uint16_t)(halves[2 * i] | halves[2 * i + 1] << 8)));
+    for (int64_t i = 0; i < m->n_values; i++) {
+        const uint16_t half = (uint16_t)(halves[2 * i] | halves[2 * i + 1] << 8);
+        if ((half & 0x7c00u) == 0x7c00u) /* training never saves one; of random bytes every 32nd is */
+            charlm_die("model '%s': parameter %lld is not finite", path, (long long)i);
+        m->env.rows->set(m->values, i, (double)float_of(half));
+    }
     free(halves);
     fclose(file);
     return m;

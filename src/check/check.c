@@ -356,17 +356,28 @@ static void in_turn(void *user, int32_t n, void (*body)(void *arg, int32_t i), v
         body(arg, i);
 }
 
+static void ignore_progress(void *user, int64_t total) {
+    (void)user;
+    (void)total;
+}
+
 bool check_problem(const problem *p, const char *kernel, const check_options *options, check_report *report) {
     static const check_options none = {0};
     judge g = {.kernel = kernel, .options = options != NULL ? options : &none, .report = report};
     memset(report, 0, sizeof *report);
     report->passed = true;
     workload w = {.p = *p};
+    /* References are dense and in double: 2^28 elements are 2 GiB of each. */
+    const double m = (double)p->m, n = (double)p->n, k = (double)p->k;
+    const double elements = (double)p->z * (double)p->h * (m * n + m * k + n * k);
+    if (elements > 268435456.0)
+        fail(&g, &w, "%.3g elements of dense references, expected at most 2^28", elements);
     for (int i = 0; i < CONTEXTS && report->passed; ++i) {
         bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
         opts.num_threads = thread_counts[i];
+        opts.progress = thread_counts[i] > 1 ? ignore_progress : NULL; /* cuts even small problems into many tasks */
         if (thread_counts[i] > 1)
-            opts.parallel_for = in_turn;
+            opts.parallel_for = g.options->parallel_for != NULL ? g.options->parallel_for : in_turn;
         if (bstk_context_create(&opts, &g.contexts[i]) != BSTK_OK)
             fail(&g, &w, "%s", bstk_last_error());
     }

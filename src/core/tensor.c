@@ -5,6 +5,7 @@
 #include "core/error.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 size_t bstk_dtype_size(bstk_dtype dtype) {
@@ -110,14 +111,26 @@ static bool is_empty(const bstk_tensor *t) {
 }
 
 bstk_status bstk__check_output(const char *who, const char *name, const bstk_tensor *t) {
+    /* Axis by axis from the smallest stride on: each must step over all that the smaller ones reach. */
+    bool used[BSTK_MAX_NDIM] = {false};
+    uint64_t reach = 1; /* elements from the first to the one after the last */
     if (is_empty(t))
         return BSTK_OK;
-    for (int32_t axis = 0; axis < t->ndim; axis++)
-        if (t->shape[axis] > 1 && t->stride[axis] == 0)
+    for (int32_t round = 0; round < t->ndim; round++) {
+        int32_t least = -1;
+        for (int32_t axis = 0; axis < t->ndim; axis++)
+            if (!used[axis] && t->shape[axis] > 1 && (least < 0 || llabs(t->stride[axis]) < llabs(t->stride[least])))
+                least = axis;
+        if (least < 0)
+            return BSTK_OK;
+        const uint64_t stride = (uint64_t)llabs(t->stride[least]);
+        if (stride < reach)
             return bstk__fail(BSTK_ERR_INVALID,
-                              "%s: output %s has stride 0 on axis %d of size %lld: its elements "
-                              "share memory",
-                              who, name, (int)axis, (long long)t->shape[axis]);
+                              "%s: output %s has stride %lld on axis %d of size %lld: its elements share memory", who,
+                              name, (long long)t->stride[least], (int)least, (long long)t->shape[least]);
+        reach += (uint64_t)(t->shape[least] - 1) * stride;
+        used[least] = true;
+    }
     return BSTK_OK;
 }
 
@@ -158,13 +171,55 @@ static void range(const bstk_tensor *t, uintptr_t *first, uintptr_t *last) {
     *last = (uintptr_t)t->data + (uintptr_t)(high * size) + (uintptr_t)size; /* (high + 1) * size may not fit */
 }
 
+/*
+ * Bytes of the runs that a tensor consists of, its small axes merged where they touch, and the greatest common divisor
+ * of the strides of the others, folded into *step: each run starts a multiple of it after the first.
+ */
+static int64_t run_bytes(const bstk_tensor *t, int64_t *step) {
+    int64_t run = (int64_t)bstk_dtype_size(t->dtype), strides[BSTK_MAX_NDIM], sizes[BSTK_MAX_NDIM];
+    int count = 0;
+    for (int32_t axis = 0; axis < t->ndim; axis++) {
+        const int64_t stride = t->stride[axis] * (int64_t)bstk_dtype_size(t->dtype);
+        if (t->shape[axis] == 1 || stride == 0)
+            continue;
+        int at = count++; /* sorted by stride */
+        for (; at > 0 && strides[at - 1] > llabs(stride); at--) {
+            strides[at] = strides[at - 1];
+            sizes[at] = sizes[at - 1];
+        }
+        strides[at] = llabs(stride);
+        sizes[at] = t->shape[axis];
+    }
+    for (int i = 0; i < count; i++) {
+        if (strides[i] <= run) {
+            run += (sizes[i] - 1) * strides[i];
+            continue;
+        }
+        for (int64_t other = strides[i]; other != 0;) { /* Euclid */
+            const int64_t rest = *step % other;
+            *step = other;
+            other = rest;
+        }
+    }
+    return run;
+}
+
 bool bstk__overlap(const bstk_tensor *x, const bstk_tensor *y) {
     if (is_empty(x) || is_empty(y))
         return false;
     uintptr_t x_first, x_last, y_first, y_last;
     range(x, &x_first, &x_last);
     range(y, &y_first, &y_last);
-    return x_first < y_last && y_first < x_last;
+    if (x_first >= y_last || y_first >= x_last)
+        return false;
+    /* Interleaved views, as of q, k and v in one buffer: apart when their runs are, modulo the common step. */
+    int64_t step = 0;
+    const int64_t x_run = run_bytes(x, &step), y_run = run_bytes(y, &step);
+    if (step == 0)
+        return true;
+    const int64_t difference = (int64_t)(y_first - x_first) % step,
+                  ahead = difference < 0 ? difference + step : difference;
+    return ahead < x_run || ahead > step - y_run;
 }
 
 bool bstk__identical(const bstk_tensor *x, const bstk_tensor *y) {

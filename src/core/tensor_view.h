@@ -24,14 +24,16 @@ bool bstk__is_float(bstk_dtype dtype);
 /* Refuses types other than the four floating ones. */
 bstk_status bstk__check_float(const char *who, const char *name, bstk_dtype dtype);
 
-/* Output views: no axis of more than one element may have stride 0, as writes would fall onto each other. */
+/* Output views: no two elements may share memory, as writes would fall onto each other. Strides that interleave axes
+ * within each other are refused too, though some of them would not. */
 bstk_status bstk__check_output(const char *who, const char *name, const bstk_tensor *t);
 
 /* Run-time tensor against the planned one: same type, axes, sizes and strides (of axes longer than 1), and data there
  * unless it is empty. */
 bstk_status bstk__check_same(const char *who, const char *name, const bstk_tensor *planned, const bstk_tensor *given);
 
-/* True when the two may share a byte: their address ranges are compared, so interleaved views count as overlapping. */
+/* True when the two may share a byte. Exact for slices of one buffer whose runs repeat with a common step (q, k and v
+ * of a fused projection); views that interleave otherwise count as overlapping. */
 bool bstk__overlap(const bstk_tensor *x, const bstk_tensor *y);
 
 /* True when both describe the same elements: same data, type, shape and strides. */

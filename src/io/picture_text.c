@@ -95,8 +95,14 @@ static int64_t draw_border(const picture *p, const char *left, const char *right
     return p->columns + 2;
 }
 
+/* Decimals of a percentage: enough that a density below 0.1 % does not read as none. */
+static int decimals(double share) {
+    return share > 0 && share < 0.001 ? 4 : 1;
+}
+
 static int64_t draw_caption(const picture *p, int64_t head) {
-    return fprintf(p->out, "head %" PRId64 ": %.1f %%", head, 100 * head_density(p->layout, head));
+    const double density = head_density(p->layout, head);
+    return fprintf(p->out, "head %" PRId64 ": %.*f %%", head, decimals(density), 100 * density);
 }
 
 /* Heads `first` to `last` - 1 beside each other, line by line: captions, upper border, characters, lower border. */
@@ -122,8 +128,9 @@ static void draw(const picture *p, int64_t abreast) {
     const int64_t heads = bstk_layout_heads(layout);
     if (heads != 1)
         fprintf(p->out, "%" PRId64 " heads of ", heads);
-    fprintf(p->out, "%" PRId64 " x %" PRId64 " blocks of %d, density %.1f %%", bstk_layout_rows(layout),
-            bstk_layout_cols(layout), (int)bstk_layout_block(layout), 100 * bstk_layout_density(layout));
+    fprintf(p->out, "%" PRId64 " x %" PRId64 " blocks of %d, density %.*f %%", bstk_layout_rows(layout),
+            bstk_layout_cols(layout), (int)bstk_layout_block(layout), decimals(bstk_layout_density(layout)),
+            100 * bstk_layout_density(layout));
     if (p->edge > 1)
         fprintf(p->out, "; a character stands for %" PRId64 " x %" PRId64 " blocks", 2 * p->edge, p->edge);
     fputc('\n', p->out);

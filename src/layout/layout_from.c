@@ -29,13 +29,20 @@ typedef struct grid {
     const int64_t *ptr, *col;
 } grid;
 
-static bstk_status bad_value(const bstk_tensor *mask, int64_t head, int64_t row, int64_t col, int64_t value) {
+static bstk_status bad_value(const bstk_tensor *mask, int64_t head, int64_t row, int64_t col, const void *address) {
     char place[72]; /* a 2-D mask has no head to name */
     if (mask->ndim == 3)
         snprintf(place, sizeof place, "%lld, %lld, %lld", (long long)head, (long long)row, (long long)col);
     else
         snprintf(place, sizeof place, "%lld, %lld", (long long)row, (long long)col);
-    return bstk__fail(BSTK_ERR_INVALID, "layout: mask[%s] is %lld, expected 0 or 1", place, (long long)value);
+    if (mask->dtype == BSTK_U64) {
+        uint64_t value;
+        memcpy(&value, address, sizeof value);
+        return bstk__fail(BSTK_ERR_INVALID, "layout: mask[%s] is %llu, expected 0 or 1", place,
+                          (unsigned long long)value);
+    }
+    return bstk__fail(BSTK_ERR_INVALID, "layout: mask[%s] is %lld, expected 0 or 1", place,
+                      (long long)bstk__load_integer(mask->dtype, address));
 }
 
 /* Kept columns of one line of the grid, rising. */
@@ -56,7 +63,7 @@ static bstk_status read_line(const grid *g, int64_t head, int64_t row, const int
     for (int64_t col = 0; col < g->cols; col++) {
         const int64_t value = bstk__load_integer(g->view.dtype, at + col * step);
         if (g->only_0_1 && (uint64_t)value > 1)
-            return bad_value(g->mask, head, row, col, value);
+            return bad_value(g->mask, head, row, col, at + col * step);
         g->line_cols[kept] = col;
         kept += value != 0;
     }

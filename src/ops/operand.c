@@ -9,7 +9,7 @@ bstk_status bstk__check_extent(const char *who, const char *name, const char *ax
     if (got == need)
         return BSTK_OK;
     const char *hint = got > 0 && bstk__ceil_div(got, edge) == blocks
-                           ? "; for a ragged edge, make the layout with this size as its shape"
+                           ? "; for a ragged edge make the layout with its shape M,N (--shape)"
                            : "";
     return bstk__fail(BSTK_ERR_INVALID, "%s: %s has %lld %s, but the layout needs %lld (%lld blocks of %d)%s", who,
                       name, (long long)got, axis, (long long)need, (long long)blocks, (int)edge, hint);
@@ -18,7 +18,7 @@ bstk_status bstk__check_extent(const char *who, const char *name, const char *ax
 bstk_status bstk__check_packed(const char *who, const char *name, const bstk_tensor *t, const bstk__view *view,
                                const bstk_layout *layout) {
     const int64_t blocks = view->shape[1], edge = layout->block;
-    const bool shared = layout->heads == 1 && layout->nnz > 0 && blocks > 0 && blocks % layout->nnz == 0;
+    const bool shared = layout->heads == 1 && layout->nnz > 0 && blocks % layout->nnz == 0; /* 0: no heads */
     if (view->shape[2] == edge && view->shape[3] == edge && (blocks == layout->nnz || shared))
         return BSTK_OK;
     char text[96];

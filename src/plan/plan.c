@@ -4,6 +4,7 @@
 #include "core/checked.h"
 #include "core/error.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,7 +71,7 @@ bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, con
     int64_t tasks = threads == 1 ? 1 : (int64_t)threads * TASKS_PER_THREAD;
     if (plan->ctx->opts.progress)
         tasks = bstk__max(tasks, TASKS_WITH_PROGRESS);
-    if (cost / TASK_COST < (double)tasks)
+    else if (cost / TASK_COST < (double)tasks)
         tasks = bstk__max(1, (int64_t)(cost / TASK_COST));
     BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, &plan->schedule));
     plan->fn = kernel->fn;
@@ -127,8 +128,9 @@ static void pull_tasks(void *arg, int32_t worker) {
     task_run *run = arg;
     const bstk__schedule *schedule = &run->plan->schedule;
     const bstk_context_opts *opts = &run->plan->ctx->opts;
-    void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : NULL;
-    if (scratch && run->plan->clears_scratch)
+    max_align_t none; /* where there is no scratch: kernels may add 0 to the address, undefined in C for NULL */
+    void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : (char *)&none;
+    if (run->scratch && run->plan->clears_scratch)
         memset(scratch, 0, SCRATCH_ALIGN);
     for (;;) {
         const int64_t t = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);

@@ -41,6 +41,8 @@ awk -v a="$bits" -v b="$(field validation "$dir/loaded")" 'BEGIN { d = a - b; ex
 "$charlm" --load examples/data/charlm.bin --sample 60 --prompt "/* " --seed 3 --threads 2 >"$dir/sample2"
 cmp -s "$dir/sample1" "$dir/sample2" || fail "two samples from one seed differ"
 [ "$(wc -c <"$dir/sample1")" -eq 64 ] || fail "a sample of 60 bytes, a prompt of 3 and a newline: $(wc -c <"$dir/sample1")"
+"$charlm" --load examples/data/charlm.bin --sample 200 >"$dir/words" # it has learned more than blanks
+[ "$(tr -d ' \n' <"$dir/words" | wc -c)" -gt 60 ] || fail "a sample of blanks: $(cat "$dir/words")"
 "$charlm" --load "$dir/model.bin" --sample 400 --temperature 0 >"$dir/long" # the window has 256
 [ "$(wc -c <"$dir/long")" -eq 401 ] || fail "a sample longer than the window"
 

@@ -34,8 +34,7 @@ cmake -S "$source/tests/install" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" 
 
 PKG_CONFIG_PATH=$libdir/pkgconfig
 export PKG_CONFIG_PATH
-# The .pc file names the prefix it was configured for; --define-prefix moves it to where it lies.
-flags=$(pkg-config --define-prefix --cflags --libs bstk)
+flags=$(pkg-config --cflags --libs bstk)
 # shellcheck disable=SC2086
 cc -std=c11 "$source/tests/install/consumer.c" -o "$work/consumer_pc" $flags
 LD_LIBRARY_PATH=$libdir "$work/consumer_pc"

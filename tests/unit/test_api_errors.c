@@ -215,8 +215,8 @@ static void test_matmul_sizes(void **state) {
         {BSTK_SDD, 1, 1, 3, "sdd: b has 3 heads, but the layout has 2; expected 1, a divisor or 2"},
         {BSTK_SDD, 0, 2, 72, "sdd: a has 72 rows, but the layout needs 64 (4 blocks of 16)"},
         {BSTK_SDD, 0, 2, 63,
-         "sdd: a has 63 rows, but the layout needs 64 (4 blocks of 16); for a ragged edge, make the layout with this "
-         "size as its shape"},
+         "sdd: a has 63 rows, but the layout needs 64 (4 blocks of 16); for a ragged edge make the layout with its "
+         "shape M,N (--shape)"},
         {BSTK_SDD, 0, 3, 6, "sdd: a has 6 columns and b has 5 rows, expected the same inner size"},
         {BSTK_SDD, 1, 2, 4, "sdd: a has 5 columns and b has 4 rows, expected the same inner size"},
         {BSTK_SDD, 1, 3, 72, "sdd: b has 72 columns, but the layout needs 48 (3 blocks of 16)"},
@@ -498,8 +498,8 @@ static void test_convert_tensors(void **state) {
     convert_expect(&f, BSTK_ERR_TYPE, "pack: y is float32, expected float16 as x");
     f.dense = bstk_tensor_make(convert_memory[0], BSTK_F32, 3, shape(2, 64, 48));
     convert_expect(&f, BSTK_ERR_INVALID,
-                   "pack: x has 64 rows, but the layout needs 60 (4 blocks of 16); for a ragged edge, make the layout "
-                   "with this size as its shape");
+                   "pack: x has 64 rows, but the layout needs 60 (4 blocks of 16); for a ragged edge make the layout "
+                   "with its shape M,N (--shape)");
     f.dense = bstk_tensor_make(convert_memory[0], BSTK_F32, 3, shape(2, 60, 16));
     convert_expect(&f, BSTK_ERR_INVALID, "pack: x has 16 columns, but the layout needs 48 (3 blocks of 16)");
     f.dense = bstk_tensor_make(convert_memory[0], BSTK_F32, 3, shape(3, 60, 48));

@@ -231,8 +231,8 @@ static void test_attention_sizes(void **state) {
         {1, 0, 3, "attention: k has batch size 3, expected 2"},
         {1, 1, 2, "attention: k has 2 heads and v has 3, expected the same"},
         {1, 2, 47,
-         "attention: k has 47 rows, but the layout needs 48 (3 blocks of 16); for a ragged edge, make the layout with "
-         "this size as its shape"},
+         "attention: k has 47 rows, but the layout needs 48 (3 blocks of 16); for a ragged edge make the layout with "
+         "its shape M,N (--shape)"},
         {1, 3, 7, "attention: k has head size 7, expected 8"},
         {2, 0, 4, "attention: v has batch size 4, expected 2"},
         {2, 2, 32, "attention: v has 32 rows, but the layout needs 48 (3 blocks of 16)"},

@@ -510,6 +510,65 @@ static void test_same(void **state) {
     ok(bstk__check_same("op", "x", &row, &t));
 }
 
+/* Marks the bytes of a tensor of at most 4 axes; `mark` is where address 0 of `base` is. */
+static void mark_bytes(const bstk_tensor *t, const char *base, unsigned char *mark, unsigned char bit) {
+    int64_t i[4] = {0};
+    for (;;) {
+        int64_t offset = (const char *)t->data - base;
+        for (int32_t axis = 0; axis < t->ndim; ++axis)
+            offset += i[axis] * t->stride[axis] * (int64_t)bstk_dtype_size(t->dtype);
+        for (size_t byte = 0; byte < bstk_dtype_size(t->dtype); ++byte)
+            mark[offset + (int64_t)byte] |= bit;
+        int32_t axis = t->ndim - 1;
+        for (; axis >= 0 && ++i[axis] == t->shape[axis]; --axis)
+            i[axis] = 0;
+        if (axis < 0)
+            return;
+    }
+}
+
+/* Random views against their bytes: what overlaps is never called apart. Slices of one buffer are called apart. */
+static void test_interleaved(void **state) {
+    (void)state;
+    enum { BYTES = 12288, MIDDLE = 6144 }; /* no view reaches further */
+    static char data[BYTES];
+    uint64_t seed = 1;
+    int apart = 0;
+    for (int round = 0; round < 5000; ++round) {
+        bstk_tensor t[2];
+        unsigned char mark[BYTES] = {0};
+        for (int k = 0; k < 2; ++k) {
+            t[k] = bstk_tensor_make(data + MIDDLE, k ? BSTK_F32 : BSTK_F16, 3, shape(1, 1, 1));
+            for (int axis = 0; axis < 3; ++axis) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                t[k].shape[axis] = 1 + (int64_t)(seed >> 60) % 4;
+                t[k].stride[axis] = (int64_t)(seed >> 40 & 31) * (round % 2 ? 1 : 4) - (round % 3 ? 0 : 16);
+            }
+            t[k].data = data + MIDDLE + (seed >> 20 & 63);
+            mark_bytes(&t[k], data, mark, (unsigned char)(1 << k));
+        }
+        bool together = false;
+        for (int byte = 0; byte < BYTES; ++byte)
+            together |= mark[byte] == 3;
+        const bool said = bstk__overlap(&t[0], &t[1]);
+        assert_true(said == bstk__overlap(&t[1], &t[0]));
+        assert_true(said || !together);
+        apart += !said;
+    }
+    assert_true(apart > 1000);
+    /* q, k and v of a projection [2, 5, 3, 4, 8] (batch, token, which, head, size), as [Z, H, M, D]. */
+    bstk_tensor q = bstk_tensor_make(data, BSTK_F32, 4, shape(2, 4, 5, 8));
+    q.stride[0] = 5 * 96;
+    q.stride[1] = 8;
+    q.stride[2] = 96;
+    bstk_tensor k = q, v = q;
+    k.data = data + 32 * 4;
+    v.data = data + 64 * 4;
+    assert_false(bstk__overlap(&q, &k) || bstk__overlap(&k, &v) || bstk__overlap(&v, &q));
+    k.data = data + 31 * 4;
+    assert_true(bstk__overlap(&q, &k));
+}
+
 static void test_overlap(void **state) {
     (void)state;
     float data[64] = {0};
@@ -570,6 +629,7 @@ int main(void) {
                                        cmocka_unit_test(test_dtypes),        cmocka_unit_test(test_load_integer),
                                        cmocka_unit_test(test_view),          cmocka_unit_test(test_view_offsets),
                                        cmocka_unit_test(test_output),        cmocka_unit_test(test_same),
-                                       cmocka_unit_test(test_overlap),       cmocka_unit_test(test_shape_text)};
+                                       cmocka_unit_test(test_interleaved),   cmocka_unit_test(test_overlap),
+                                       cmocka_unit_test(test_shape_text)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -205,6 +205,8 @@ static void bench(const bench_cmd *o, const char *const *texts, int count) {
             usage_error("bench: %s", error);
         if (problems[i].cuda)
             fail("bench: %s: this build has no GPU kernels", texts[i]);
+        if (o->kernel && problem_is_product(problems[i].op) && problems[i].backward)
+            usage_error("bench: --kernel does not go with %s: a gradient of a product is two products", texts[i]);
     }
     probe_output(&o->common, o->json);
     bstk_context *ctx = make_context(&o->common);

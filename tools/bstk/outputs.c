@@ -1,7 +1,9 @@
 /* outputs.c: what a command writes: all of its files or none. */
 #include "cli.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,10 +25,27 @@ void probe_output(const common_opts *common, const char *path) {
     io_output_abort(output);
 }
 
+/* Two names of one file: the same text, or the same file in the same folder once both are resolved. */
+static bool same_file(const char *a, const char *b) {
+    if (strcmp(a, b) == 0)
+        return true;
+    struct stat at, bt;
+    if (stat(a, &at) == 0 && stat(b, &bt) == 0)
+        return S_ISREG(at.st_mode) && at.st_dev == bt.st_dev && at.st_ino == bt.st_ino;
+    const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
+    char a_folder[PATH_MAX] = ".", b_folder[PATH_MAX] = ".";
+    if (a_name)
+        snprintf(a_folder, sizeof a_folder, "%.*s", (int)(a_name - a + 1), a);
+    if (b_name)
+        snprintf(b_folder, sizeof b_folder, "%.*s", (int)(b_name - b + 1), b);
+    return strcmp(a_name ? a_name + 1 : a, b_name ? b_name + 1 : b) == 0 && stat(a_folder, &at) == 0 &&
+           stat(b_folder, &bt) == 0 && at.st_dev == bt.st_dev && at.st_ino == bt.st_ino;
+}
+
 void probe_outputs(const common_opts *common, const output_file *files, int count) {
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++)
-            if (files[i].path && files[j].path && strcmp(files[i].path, files[j].path) == 0)
+            if (files[i].path && files[j].path && same_file(files[i].path, files[j].path))
                 usage_error("%s: %s and %s are the same file, %s", common->command, files[j].option, files[i].option,
                             files[i].path);
     for (int i = 0; i < count; i++)

@@ -341,11 +341,10 @@ bstk_status bstk__matmul_check(const bstk_matmul_desc *desc, int32_t gradient, p
     if (desc->layout == NULL)
         return bstk__fail(BSTK_ERR_INVALID, "%s: layout is NULL", p->who);
     BSTK_TRY(read_views(p));
-    if (!gradient)
-        BSTK_TRY(bstk__check_output(p->who, p->c_name, desc->c));
     BSTK_TRY(desc->mode == BSTK_SDD ? check_sdd_shape(p) : check_spmm_shape(p));
     BSTK_TRY(check_batches_and_heads(p));
-    return check_types(p);
+    BSTK_TRY(check_types(p));
+    return gradient ? BSTK_OK : bstk__check_output(p->who, p->c_name, desc->c);
 }
 
 static bstk_status finish(const problem *p, int32_t skip_zeros, matmul_plan *plan) {

@@ -49,6 +49,12 @@ static int64_t sequence_of(const bstk__term *cu, int64_t sequences, int64_t i) {
     return low;
 }
 
+__extension__ typedef __int128 wide;
+
+static int64_t cut(wide value, int64_t low, int64_t high) {
+    return value < low ? low : value > high ? high : (int64_t)value;
+}
+
 bstk__score_row bstk__score_row_make(const bstk__terms *t, int64_t z, int64_t h, int64_t i) {
     int64_t q_first = 0, q_last = t->m, k_first = 0, k_last = t->n;
     if (t->cu_seqlens_q.data) {
@@ -60,15 +66,17 @@ bstk__score_row bstk__score_row_make(const bstk__terms *t, int64_t z, int64_t h,
     }
     bstk__score_row row = {.z = z, .h = h, .i = i, .first = k_first, .last = k_last};
     row.rel_origin = i - q_first + k_first;
-    row.diagonal = row.rel_origin + t->causal_offset;
+    /* Offsets and windows may be any 64-bit numbers: their sums are formed in 128 bits and cut to the matrix. */
+    wide diagonal = (wide)row.rel_origin + t->causal_offset;
     if (t->bottom_right)
-        row.diagonal += (k_last - k_first) - (q_last - q_first);
+        diagonal += (k_last - k_first) - (q_last - q_first);
+    row.diagonal = cut(diagonal, INT64_MIN / 2, INT64_MAX / 2); /* distances from it fit 64 bits */
     if (t->causal)
-        row.last = bstk__min(row.last, row.diagonal + 1);
+        row.last = bstk__min(row.last, cut(diagonal + 1, -1, t->n));
     if (t->window_right >= 0)
-        row.last = bstk__min(row.last, row.diagonal + t->window_right + 1);
+        row.last = bstk__min(row.last, cut(diagonal + t->window_right + 1, -1, t->n));
     if (t->window_left >= 0)
-        row.first = bstk__max(row.first, row.diagonal - t->window_left);
+        row.first = bstk__max(row.first, cut(diagonal - t->window_left, -1, t->n));
     if (t->q_documents.data)
         row.document = bstk__term_integer(&t->q_documents, z * t->q_documents.z + i * t->q_documents.col);
     return row;

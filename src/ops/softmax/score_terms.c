@@ -179,7 +179,8 @@ static bstk_status plan_tensors(const char *who, const bstk_score_terms *given, 
                                  i == Q_DOCUMENTS ? terms->m : terms->n, false, term));
     }
     if (given->rel_logits)
-        terms->rel_extent = given->rel_logits->shape[given->rel_logits->ndim - 1];
+        /* Memory of more than 2^61 columns can only be one element repeated: which column is read is then no matter. */
+        terms->rel_extent = bstk__min(INT64_C(1) << 61, given->rel_logits->shape[given->rel_logits->ndim - 1]);
     if (given->key_padding_mask)
         BSTK_TRY(read_mode(who, names[KEY_PADDING], given->key_padding_mask->dtype, given->key_padding_mode,
                            &terms->key_padding.keeps));
@@ -190,16 +191,14 @@ static bstk_status plan_tensors(const char *who, const bstk_score_terms *given, 
 bstk_status bstk__terms_plan(const char *who, const bstk_score_terms *given, int64_t batches, int64_t heads, int64_t m,
                              int64_t n, bstk__terms *terms, bstk__terms_spec *spec) {
     BSTK_TRY(check_numbers(who, given));
-    /* Cut here, an offset, a window and a few indices can be added up in 64 bits. */
-    const int64_t far = INT64_C(1) << 61;
     *terms = (bstk__terms){.m = m,
                            .n = n,
                            .heads = heads,
                            .causal = given->causal != 0,
                            .bottom_right = given->bottom_right != 0,
-                           .causal_offset = bstk__max(-far, bstk__min(far, given->causal_offset)),
-                           .window_left = bstk__min(far, given->window_left),
-                           .window_right = bstk__min(far, given->window_right)};
+                           .causal_offset = given->causal_offset,
+                           .window_left = given->window_left,
+                           .window_right = given->window_right};
     *spec = (bstk__terms_spec){.causal = terms->causal,
                                .bottom_right = terms->bottom_right,
                                .causal_offset = given->causal_offset,
@@ -276,4 +275,17 @@ bstk_status bstk__terms_check_overlap(const char *who, const char *name, const b
         if (tensor_of(given, i) && bstk__overlap(out, tensor_of(given, i)))
             return bstk__fail(BSTK_ERR_INVALID, "%s: %s overlaps %s", who, name, names[i]);
     return BSTK_OK;
+}
+
+int64_t bstk__terms_heads(const bstk_score_terms *given) {
+    int64_t heads = 1;
+    for (int i = 0; i <= SINKS; i++) {
+        const bstk_tensor *t = tensor_of(given, i);
+        if (t == NULL || i == KEY_PADDING || t->ndim < 1 || t->ndim > BSTK_MAX_NDIM)
+            continue;
+        const int32_t axis = i == SLOPES || i == SINKS ? t->ndim - 1 : t->ndim - 3;
+        if (axis >= 0 && !(i == ATTN && t->ndim == 3))
+            heads = bstk__max(heads, t->shape[axis]);
+    }
+    return heads;
 }

@@ -59,6 +59,9 @@ typedef struct bstk__terms_spec {
 bstk_status bstk__terms_plan(const char *who, const bstk_score_terms *given, int64_t batches, int64_t heads, int64_t m,
                              int64_t n, bstk__terms *terms, bstk__terms_spec *spec);
 
+/* The most heads that a term has: for layouts of one head without blocks, whose values cannot tell. 1 without terms. */
+int64_t bstk__terms_heads(const bstk_score_terms *given);
+
 /* Checks the terms of a run against the plan's and fills the data pointers and the scale of `terms`. */
 bstk_status bstk__terms_run(const char *who, const bstk__terms_spec *spec, const bstk_score_terms *given,
                             double default_scale, bstk__terms *terms);

@@ -151,16 +151,20 @@ static bstk_status check_rows(const bstk_tensor *const tensors[TENSORS], int i, 
 /* With a shared layout the values tell the heads; where no block is stored, whatever else has heads does. */
 static int64_t heads_of(const bstk_layout *l, const bstk_tensor *const tensors[TENSORS]) {
     static const struct {
-        int tensor, axis; /* heads are this axis, from the last one */
-    } with_heads[] = {
-        {LSE, 2}, {D_LSE, 2}, {TERM + BSTK__D_SINKS, 1}, {TERM + BSTK__D_RPE, 3}, {TERM + BSTK__D_REL, 3}};
+        int tensor, axis, least; /* heads are this axis, from the last one, of tensors of at least so many axes */
+    } with_heads[] = {{LSE, 2, 2},
+                      {D_LSE, 2, 2},
+                      {TERM + BSTK__D_SINKS, 1, 1},
+                      {TERM + BSTK__D_RPE, 3, 3},
+                      {TERM + BSTK__D_REL, 3, 3},
+                      {TERM + BSTK__D_ATTN, 3, 4}}; /* of three axes: [Z, M, N] */
     if (l->heads != 1)
         return l->heads;
     if (l->nnz)
         return tensors[Y]->shape[tensors[Y]->ndim - 3] / l->nnz;
     for (size_t i = 0; i < sizeof with_heads / sizeof *with_heads; i++) {
         const bstk_tensor *t = tensors[with_heads[i].tensor];
-        const int32_t axis = t ? t->ndim - with_heads[i].axis : -1;
+        const int32_t axis = t && t->ndim >= with_heads[i].least ? t->ndim - with_heads[i].axis : -1;
         if (axis >= 0 && axis < BSTK_MAX_NDIM && t->shape[axis] != 1)
             return t->shape[axis];
     }

@@ -22,7 +22,7 @@ typedef struct bstk__softmax_values {
     int64_t z, block, row, col;
 } bstk__softmax_values;
 
-/* Unit u: part u % parts (8 element rows) of block row u / parts % lines, of repeat u / (parts * lines). */
+/* Unit u: element row u % parts of block row u / parts % lines, of repeat u / (parts * lines). */
 typedef struct bstk__softmax_args {
     bstk__softmax_values x, y, saved; /* saved.data NULL, or y before dropout */
     void *lse;                        /* NULL, or [Z, heads, M] with the strides below */
@@ -32,8 +32,8 @@ typedef struct bstk__softmax_args {
     const int32_t *col_idx;  /* [nnz] */
     int64_t nnz, lines, head_lines, layout_heads, heads;
     int64_t m, n;
-    int64_t row_blocks; /* of the longest block row: sizes the scratch */
-    int32_t edge, parts;
+    int64_t row_blocks;  /* of the longest block row: sizes the scratch */
+    int32_t edge, parts; /* both b */
 } bstk__softmax_args;
 
 /* Scratch of one worker: a score and a flag for each element of the longest row. */

@@ -72,7 +72,7 @@ static bstk_status check_saved(const bstk_softmax_desc *desc, const bstk__view *
     return BSTK_OK;
 }
 
-/* With a shared layout the values tell the heads; where no block is stored, lse does, or the caller. */
+/* With a shared layout the values tell the heads; where no block is stored, lse or a term does, or the caller. */
 static int64_t heads_of(const bstk_softmax_desc *desc, const bstk__view *x, int64_t heads) {
     const bstk_layout *l = desc->layout;
     if (l->heads != 1)
@@ -81,7 +81,9 @@ static int64_t heads_of(const bstk_softmax_desc *desc, const bstk__view *x, int6
         return heads;
     if (l->nnz)
         return x->shape[1] / l->nnz;
-    return desc->lse && desc->lse->ndim >= 2 ? desc->lse->shape[desc->lse->ndim - 2] : 1;
+    if (desc->lse && desc->lse->ndim >= 2 && desc->lse->ndim <= 3)
+        return desc->lse->shape[desc->lse->ndim - 2];
+    return bstk__terms_heads(&desc->terms);
 }
 
 static bstk_status fill(const bstk_softmax_desc *desc, const bstk__view *x, const bstk__view *y, int64_t heads,
@@ -102,7 +104,7 @@ static bstk_status fill(const bstk_softmax_desc *desc, const bstk__view *x, cons
                               .m = l->m,
                               .n = l->n,
                               .edge = l->block,
-                              .parts = l->block / 8};
+                              .parts = l->block};
     for (int64_t line = 0; line < g->lines; line++)
         g->row_blocks = bstk__max(g->row_blocks, l->row_ptr[line + 1] - l->row_ptr[line]);
     BSTK_TRY(check_lse(desc, x->shape[0], plan));
