@@ -120,7 +120,8 @@ static bool reference(const workload *w, const expected *e) {
                                  b,
                                  p->backward ? d_out : out.t,
                                  w->alpha,
-                                 w->beta};
+                                 w->beta,
+                                 strstr(bstk_plan_kernel(w->plan), "avx512_bf16") != NULL};
     const ref_norm norm = {.kind = workload_norm(p),
                            .layout = w->layout,
                            .z = p->z,
