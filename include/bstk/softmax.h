@@ -48,7 +48,7 @@ typedef struct bstk_score_terms {
     double scale;                        /* BSTK_SCALE_DEFAULT; run uses the value given to run */
     int32_t causal;                      /* 1: only j <= diag(i) */
     int64_t causal_offset;               /* 0: the diagonal starts in the top left corner; see diag(i) below */
-    const bstk_tensor *rpe;              /* floating [M,N], [H|1,M,N] or [Z|1,H|1,M,N] */
+    const bstk_tensor *rpe;              /* floating [M,N], [H|1,M,N] or [Z|1,H|1,M,N]; M may be 1, here and below */
     const bstk_tensor *rel_logits;       /* floating [Z|1,H|1,M,E], [H|1,M,E] or [M,E]: (i,j) reads column E-1-(i-j),
                                             and 0 when that is outside [0, E) */
     const bstk_tensor *key_padding_mask; /* [Z|1,N] or [N] */

