@@ -204,13 +204,13 @@ static int64_t sum_count(int64_t all, int64_t own) {
     return own == all ? 1 : all / own;
 }
 
-/* Columns of B that a task works on, as a share of all that is even: so many that its rows, packed, fill half of an L2
- * cache of 1 MiB, but never less than 64, whose lines of C and S would be too short. A B of up to 128 columns is not
- * cut. */
-static void column_groups(bstk__spmm_args *g, size_t packed_bytes) {
-    const int64_t bytes = (int64_t)512 << 10;
-    int64_t cols = bytes / (int64_t)packed_bytes / bstk__max(1, g->k) / 32 * 32;
-    cols = g->n <= 128 ? 128 : bstk__max(64, bstk__min(256, cols));
+/* Columns of B that a task works on, as a share of all that is even: so many that its rows, of `bytes` an element, fill
+ * half of an L2 cache of 1 MiB, but never less than 256 bytes of a row, or its lines of S and C would be too short. A B
+ * of up to 128 columns is not cut. */
+static void column_groups(bstk__spmm_args *g, size_t bytes) {
+    const int64_t size = (int64_t)bytes, half = (int64_t)512 << 10;
+    int64_t cols = half / size / bstk__max(1, g->k) / 32 * 32;
+    cols = g->n <= 128 ? 128 : bstk__max(256 / size, bstk__min(256, cols));
     g->groups = bstk__max(1, bstk__ceil_div(g->n, cols));
     g->group_cols = bstk__ceil_div(bstk__ceil_div(g->n, g->groups), 32) * 32;
     g->groups = bstk__max(1, bstk__ceil_div(g->n, bstk__max(1, g->group_cols)));
@@ -310,9 +310,7 @@ static bstk_status fill_spmm(const problem *p, matmul_plan *plan, bstk__work *wo
                                         .edge = l->block,
                                         .parts = l->block / 8};
     bstk__spmm_args *g = &plan->args.spmm;
-    const bool pairs =
-        c.dtype == BSTK_BF16 && (dds ? p->b : p->a).dtype == BSTK_BF16; /* else packed as the sums' type */
-    column_groups(g, bstk_dtype_size(pairs ? BSTK_BF16 : c.dtype == BSTK_F64 ? BSTK_F64 : BSTK_F32));
+    column_groups(g, bstk_dtype_size(c.dtype));
     *work = (bstk__work){.line_ptr = g->line_ptr,
                          .lines = l->heads * head_lines,
                          .parts = l->block / 8,

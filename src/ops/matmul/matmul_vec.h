@@ -41,6 +41,11 @@ static inline bool bstk__fits(int64_t a, int64_t b, int64_t limit, int64_t *out)
     return bstk__mul(a, b, out) && *out <= limit;
 }
 
+/* `bytes` into the scratch. */
+static inline void *bstk__at(void *scratch, int64_t bytes) {
+    return (char *)scratch + bytes;
+}
+
 /* Takes `bytes`, rounded up to whole cache lines, from the space that begins at *used; returns where they begin. */
 static inline int64_t bstk__take(int64_t *used, int64_t bytes) {
     const int64_t at = *used;
