@@ -9,6 +9,7 @@
 #define BSTK_SIMD_VEC_AVX2_H
 
 #include <immintrin.h>
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -50,6 +51,100 @@ static inline vf vf_fma_nonzero(vf a, vf b, vf sum) {
     const vf there = _mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_NEQ_UQ);
     return _mm256_blendv_ps(sum, _mm256_fmadd_ps(a, b, sum), there);
 }
+
+/* ---- masks, comparisons, reductions --------------------------------------------------------------------------------
+ */
+
+typedef __m256 vf_mask; /* all bits of a lane, or none */
+
+static inline vf_mask vf_less(vf a, vf b) {
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+static inline vf_mask vf_equal(vf a, vf b) {
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+static inline vf_mask vf_both(vf_mask a, vf_mask b) {
+    return _mm256_and_ps(a, b);
+}
+static inline vf_mask vf_not(vf_mask a) {
+    return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
+}
+static inline int vf_any(vf_mask m) {
+    return _mm256_movemask_ps(m) != 0;
+}
+static inline vf_mask vf_flags(const uint8_t *p, int64_t n) {
+    uint64_t bytes = 0;
+    memcpy(&bytes, p, (size_t)n);
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(wide, _mm256_setzero_si256()));
+}
+static inline vf vf_choose(vf_mask m, vf a, vf b) {
+    return _mm256_blendv_ps(b, a, m);
+}
+static inline vf vf_keep(vf_mask m, vf a) {
+    return _mm256_and_ps(m, a);
+}
+static inline vf vf_max(vf a, vf b) {
+    return _mm256_max_ps(a, b);
+}
+static inline vf vf_min(vf a, vf b) {
+    return _mm256_min_ps(a, b);
+}
+static inline vf vf_sub(vf a, vf b) {
+    return _mm256_sub_ps(a, b);
+}
+static inline vf vf_div(vf a, vf b) {
+    return _mm256_div_ps(a, b);
+}
+static inline vf vf_sqrt(vf a) {
+    return _mm256_sqrt_ps(a);
+}
+static inline vf vf_abs(vf a) {
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.f), a);
+}
+/* out[i] = the sum of v[i], or the largest. */
+#define OF_EIGHT(name, one, OP, OP4)                                                                                   \
+    static inline void name(const vf v[8], float out[8]) {                                                             \
+        __m256 h[4];                                                                                                   \
+        for (int i = 0; i < 4; i++)                                                                                    \
+            h[i] = OP(_mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]));         \
+        for (int i = 0; i < 2; i++)                                                                                    \
+            h[i] =                                                                                                     \
+                OP(_mm256_shuffle_ps(h[2 * i], h[2 * i + 1], 0x44), _mm256_shuffle_ps(h[2 * i], h[2 * i + 1], 0xee));  \
+        const __m256 low = _mm256_permute2f128_ps(h[0], h[1], 0x20), high = _mm256_permute2f128_ps(h[0], h[1], 0x31);  \
+        _mm256_storeu_ps(out, OP(low, high));                                                                          \
+    }                                                                                                                  \
+    static inline float one(vf a) {                                                                                    \
+        const __m128 four = OP4(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));                               \
+        const __m128 two = OP4(four, _mm_movehl_ps(four, four));                                                       \
+        return _mm_cvtss_f32(OP4(two, _mm_shuffle_ps(two, two, 1)));                                                   \
+    }
+OF_EIGHT(vf_sums, vf_sum, _mm256_add_ps, _mm_add_ps)
+OF_EIGHT(vf_tops, vf_top, _mm256_max_ps, _mm_max_ps)
+#undef OF_EIGHT
+
+/* ---- exponentials --------------------------------------------------------------------------------------------------
+ */
+
+static inline vf vf_floor(vf x) {
+    return _mm256_floor_ps(x);
+}
+/* p * 2^n for integers n and p from 1 to 2; 0 below 2^-126, infinite from 2^128 on. */
+static inline vf vf_scale2(vf p, vf n) {
+    const __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    const vf scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
+    const vf some = vf_keep(vf_not(vf_less(n, vf_all(-126))), scaled);
+    return vf_choose(vf_less(vf_all(127), n), vf_all(INFINITY), some);
+}
+/* Infinities would leave a NaN: to where scale2 gives the same result. */
+static inline vf vf_split2(vf x, vf *n) {
+    x = vf_max(vf_all(-200), vf_min(vf_all(200), x));
+    *n = _mm256_floor_ps(x);
+    return vf_sub(x, *n);
+}
+
+/* ---- loads and stores ----------------------------------------------------------------------------------------------
+ */
 
 static inline vf vf_get_f32(const float *p, int64_t n) {
     return n == 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, vf_first(n));
@@ -145,6 +240,90 @@ static inline vd vd_fma_nonzero(vd a, vd b, vd sum) {
     const vd there = _mm256_cmp_pd(a, _mm256_setzero_pd(), _CMP_NEQ_UQ);
     return _mm256_blendv_pd(sum, _mm256_fmadd_pd(a, b, sum), there);
 }
+typedef __m256d vd_mask;
+
+static inline vd_mask vd_less(vd a, vd b) {
+    return _mm256_cmp_pd(a, b, _CMP_LT_OQ);
+}
+static inline vd_mask vd_equal(vd a, vd b) {
+    return _mm256_cmp_pd(a, b, _CMP_EQ_OQ);
+}
+static inline vd_mask vd_both(vd_mask a, vd_mask b) {
+    return _mm256_and_pd(a, b);
+}
+static inline vd_mask vd_not(vd_mask a) {
+    return _mm256_xor_pd(a, _mm256_castsi256_pd(_mm256_set1_epi32(-1)));
+}
+static inline int vd_any(vd_mask m) {
+    return _mm256_movemask_pd(m) != 0;
+}
+static inline vd_mask vd_flags(const uint8_t *p, int64_t n) {
+    uint32_t bytes = 0;
+    memcpy(&bytes, p, (size_t)n);
+    const __m256i wide = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128((int32_t)bytes));
+    return _mm256_castsi256_pd(_mm256_cmpgt_epi64(wide, _mm256_setzero_si256()));
+}
+static inline vd vd_choose(vd_mask m, vd a, vd b) {
+    return _mm256_blendv_pd(b, a, m);
+}
+static inline vd vd_keep(vd_mask m, vd a) {
+    return _mm256_and_pd(m, a);
+}
+static inline vd vd_max(vd a, vd b) {
+    return _mm256_max_pd(a, b);
+}
+static inline vd vd_min(vd a, vd b) {
+    return _mm256_min_pd(a, b);
+}
+static inline vd vd_sub(vd a, vd b) {
+    return _mm256_sub_pd(a, b);
+}
+static inline vd vd_div(vd a, vd b) {
+    return _mm256_div_pd(a, b);
+}
+static inline vd vd_sqrt(vd a) {
+    return _mm256_sqrt_pd(a);
+}
+static inline vd vd_abs(vd a) {
+    return _mm256_andnot_pd(_mm256_set1_pd(-0.), a);
+}
+static inline double vd_sum(vd a) {
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+static inline double vd_top(vd a) {
+    const __m128d two = _mm_max_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+    return _mm_cvtsd_f64(_mm_max_sd(two, _mm_unpackhi_pd(two, two)));
+}
+static inline void vd_sums(const vd v[8], double out[8]) {
+    for (int i = 0; i < 8; i++)
+        out[i] = vd_sum(v[i]);
+}
+static inline void vd_tops(const vd v[8], double out[8]) {
+    for (int i = 0; i < 8; i++)
+        out[i] = vd_top(v[i]);
+}
+static inline vd vd_floor(vd x) {
+    return _mm256_floor_pd(x);
+}
+/* As vf_scale2, below 2^-1022 and from 2^1024 on. Adding 1.5 * 2^52 leaves n in the low bits. */
+static inline vd vd_scale2(vd p, vd n) {
+    const __m256i power = _mm256_slli_epi64(_mm256_castpd_si256(vd_add(n, vd_all(0x1.8p52))), 52);
+    const vd scaled = _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(p), power));
+    const vd some = vd_keep(vd_not(vd_less(n, vd_all(-1022))), scaled);
+    return vd_choose(vd_less(vd_all(1023), n), vd_all(INFINITY), some);
+}
+static inline vd vd_split2(vd x, vd *n) {
+    x = vd_max(vd_all(-1100), vd_min(vd_all(1100), x));
+    *n = _mm256_floor_pd(x);
+    return vd_sub(x, *n);
+}
+static inline vd vd_low(vf a) {
+    return _mm256_cvtps_pd(_mm256_castps256_ps128(a));
+}
+static inline vd vd_high(vf a) {
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
+}
 static inline vd vd_get_f64(const double *p, int64_t n) {
     return n == 4 ? _mm256_loadu_pd(p) : _mm256_maskload_pd(p, vd_first(n));
 }
@@ -163,5 +342,7 @@ static inline void vd_transpose(vd r[4]) {
     r[2] = _mm256_permute2f128_pd(t0, t2, 0x31);
     r[3] = _mm256_permute2f128_pd(t1, t3, 0x31);
 }
+
+#include "simd/vec_math.inc"
 
 #endif
