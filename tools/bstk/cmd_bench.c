@@ -1,22 +1,20 @@
 /*
- * cmd_bench.c: bstk bench: times problems. Each repetition runs a problem until it has taken at least a tenth of
- * --min-time, so that the clock's grain does not show; what is reported is the median repetition.
+ * cmd_bench.c: bstk bench: reads the problems, also from lists in files, times one after the other and prints a line
+ * for each; the files come at the end, whole or not at all.
  */
-#include "cli.h"
-
-#include "check/workload.h"
+#include "bench.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 enum { KEY_JSON = KEY_COMMAND, KEY_REPETITIONS, KEY_MIN_TIME, KEY_KERNEL, KEY_PEER, KEY_PLOT };
-enum { MOST_REPETITIONS = 1000 };
+enum { MOST_LIST_BYTES = 1 << 20 };
 
 static const struct argp_option options[] = {
     {"json", KEY_JSON, "FILE", 0, "Also write the results in google-benchmark's form", 1},
-    {"repetitions", KEY_REPETITIONS, "N", 0, "Repetitions of each problem (default: 10)", 1},
+    {"repetitions", KEY_REPETITIONS, "N", 0,
+     "Repetitions of each problem (default: at least 10, until the median is stable)", 1},
     {"min-time", KEY_MIN_TIME, "S", 0, "Seconds to spend on each problem at least (default: 0.5)", 1},
     {"kernel", KEY_KERNEL, "NAME", 0, "Time this kernel, not the one that dispatch would choose", 1},
     {"peer", KEY_PEER, "NAME", OPTION_HIDDEN, "", 1},
@@ -37,20 +35,23 @@ static const char *const default_problems[] = {
     "layernorm:f32:b32:h4:m1024:n1024:local(5):bwd",
 };
 
-typedef struct bench_result {
-    char problem[PROBLEM_TEXT], kernel[128];
-    double median, least, most; /* seconds of one run */
-    double flops, bytes;
-    int64_t iterations; /* runs in all, without warm-up */
-} bench_result;
-
 typedef struct bench_cmd {
     common_opts common;
     positionals problems;
     const char *json, *kernel;
-    int repetitions;
-    double min_time;
+    bench_opts measure;
+    char *command; /* the line as typed */
 } bench_cmd;
+
+typedef struct bench_problem {
+    problem p;
+    char text[PROBLEM_TEXT];
+} bench_problem;
+
+typedef struct bench_list {
+    bench_problem *items;
+    int count, room;
+} bench_list;
 
 static error_t parse_bench(int key, char *arg, struct argp_state *state) {
     bench_cmd *o = state->input;
@@ -65,11 +66,11 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state) {
         o->json = arg;
         return 0;
     case KEY_REPETITIONS:
-        o->repetitions = (int)option_int(&o->common, "--repetitions", arg, 1, MOST_REPETITIONS);
+        o->measure.repetitions = (int)option_int(&o->common, "--repetitions", arg, 1, BENCH_SAMPLES);
         return 0;
     case KEY_MIN_TIME:
-        o->min_time = option_double(&o->common, "--min-time", arg);
-        if (o->min_time < 0)
+        o->measure.min_time = option_double(&o->common, "--min-time", arg);
+        if (o->measure.min_time < 0)
             usage_error("bench: --min-time is '%s', expected a number of at least 0", arg);
         return 0;
     case KEY_KERNEL:
@@ -84,16 +85,100 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* ---- timing ------------------------------------------------------------------------------------------------------ */
+/* ---- problems ---------------------------------------------------------------------------------------------------- */
 
-static double run_many(workload *w, int64_t count) {
-    double start = now();
-    for (int64_t i = 0; i < count; i++)
-        must(workload_run(w));
-    return now() - start;
+/* `where` is "FILE:LINE: ", or "" for an argument. */
+static void add_problem(const bench_cmd *o, bench_list *list, const char *where, const char *text) {
+    if (list->count == list->room) {
+        list->room = list->room ? 2 * list->room : 64;
+        bench_problem *items = realloc(list->items, (size_t)list->room * sizeof *items);
+        if (!items)
+            fail("bench: out of memory");
+        list->items = items;
+    }
+    bench_problem *item = &list->items[list->count++];
+    char error[PROBLEM_TEXT];
+    if (!problem_parse(text, &item->p, error))
+        usage_error("bench: %s%s", where, error);
+    problem_print(&item->p, item->text);
+    if (item->p.cuda)
+        fail("bench: %s%s: this build has no GPU kernels", where, text);
+    if (o->kernel && problem_is_product(item->p.op) && item->p.backward)
+        usage_error("bench: %s--kernel does not go with %s: a gradient of a product is two products", where, text);
 }
 
-static void measure(const bench_cmd *o, bstk_context *ctx, const problem *p, bench_result *r) {
+/* One problem a line; what follows a # at the start of a line or after a space is a comment. */
+static void add_file(const bench_cmd *o, bench_list *list, const char *path) {
+    void *bytes;
+    size_t size;
+    io_error error;
+    if (!io_file_read(path, MOST_LIST_BYTES, &bytes, &size, &error))
+        fail("bench: %s", error.text);
+    const char *text = bytes, *end = text + size;
+    for (int number = 1; text < end; number++) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        const char *next = stop ? stop + 1 : end;
+        const size_t length = (size_t)((stop ? stop : end) - text);
+        char line[PROBLEM_TEXT], where[PROBLEM_TEXT];
+        snprintf(where, sizeof where, "%s:%d: ", path, number);
+        if (length >= sizeof line)
+            usage_error("bench: %s%zu bytes, expected at most %zu", where, length, sizeof line - 1);
+        memcpy(line, text, length);
+        line[length] = '\0';
+        for (char *c = strchr(line, '#'); c; c = strchr(c + 1, '#'))
+            if (c == line || c[-1] == ' ' || c[-1] == '\t')
+                *c = '\0';
+        char *first = line + strspn(line, " \t\r"), *last = first + strlen(first);
+        while (last > first && strchr(" \t\r", last[-1]))
+            *--last = '\0';
+        if (*first)
+            add_problem(o, list, where, first);
+        text = next;
+    }
+    free(bytes);
+}
+
+/* A problem has colons, the name of a list need not: a file of the name, or a name that cannot be a problem. */
+static bool is_list(const char *argument) {
+    struct stat info;
+    return stat(argument, &info) == 0 || (!strchr(argument, ':') && strpbrk(argument, "/."));
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static void print_head(void) {
+    printf("%s%-58s %10s %9s %8s %7s %13s %7s  %s%s\n", style_on(STYLE_BOLD), "problem", "ms", "GFLOP/s", "GB/s",
+           "share", "least-most", "cyc/16", "kernel", style_off());
+    fflush(stdout);
+}
+
+static void print_result(const bench_result *r) {
+    char range[32] = "-";
+    const double time = r->seconds.median;
+    printf("%-58s %10.4f", r->problem, 1e3 * time);
+    if (r->flops > 0)
+        printf(" %9.2f", 1e-9 * r->flops / time);
+    else
+        printf(" %9s", "-");
+    printf(" %8.2f", 1e-9 * r->bytes / time);
+    if (r->share.most > 0) {
+        snprintf(range, sizeof range, "%.1f-%.1f", 100 * r->share.least, 100 * r->share.most);
+        printf(" %5.1f %%", 100 * r->share.median);
+    } else {
+        printf(" %7s", "-");
+    }
+    printf(" %13s", range);
+    if (r->of_copy)
+        printf(" %7.2f", r->cycles_per_16);
+    else
+        printf(" %7s", "-");
+    printf("  %s%s\n", r->kernel, r->of_copy ? " (of a copy)" : "");
+    fflush(stdout);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static void bench_one(const bench_cmd *o, bstk_context *ctx, const problem *p, bench_result *r) {
     char error[PROBLEM_TEXT];
     workload w;
     if (!workload_make(p, WORKLOAD_UNIFORM, 0, 0, &w, error))
@@ -103,127 +188,73 @@ static void measure(const bench_cmd *o, bstk_context *ctx, const problem *p, ben
     snprintf(r->kernel, sizeof r->kernel, "%s", bstk_plan_kernel(w.plan));
     r->flops = bstk_plan_flops(w.plan);
     r->bytes = bstk_plan_bytes(w.plan);
-    run_many(&w, 1); /* first touch of memory, start of threads */
-    double once = run_many(&w, 1), wanted = o->min_time / o->repetitions;
-    int64_t runs = once < wanted ? (int64_t)(wanted / (once > 1e-9 ? once : 1e-9)) + 1 : 1;
-    double times[MOST_REPETITIONS];
-    for (int i = 0; i < o->repetitions; i++) {
-        times[i] = run_many(&w, runs) / (double)runs;
-        progress_add(1);
-    }
-    r->median = median(times, o->repetitions);
-    r->least = times[0];
-    r->most = times[o->repetitions - 1];
-    r->iterations = runs * o->repetitions;
+    r->of_copy = r->bytes > 0 && !problem_is_product(p->op) && p->op != PROBLEM_ATTENTION;
+    bench_measure(&o->measure, &w, r);
     workload_free(&w);
 }
 
-static void print_result(const bench_result *r) {
-    printf("%-56s %11.4f %11.4f %11.4f", r->problem, 1e3 * r->median, 1e3 * r->least, 1e3 * r->most);
-    if (r->flops > 0 && r->median > 0)
-        printf(" %9.2f", 1e-9 * r->flops / r->median);
-    else
-        printf(" %9s", "-");
-    printf(" %8.2f  %s\n", r->median > 0 ? 1e-9 * r->bytes / r->median : 0.0, r->kernel);
-    fflush(stdout);
-}
-
-/* ---- JSON -------------------------------------------------------------------------------------------------------- */
-
-/* Problem strings may hold a file name: quotes, backslashes and control characters are escaped. */
-static void json_string(FILE *f, const char *text) {
-    fputc('"', f);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(f, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(f, "\\u%04x", *c);
-        else
-            fputc(*c, f);
-    }
-    fputc('"', f);
-}
-
-static void json_document(FILE *f, bstk_context *ctx, const bench_result *results, int count) {
-    char date[32], host[256] = "";
-    time_t seconds = time(NULL);
-    struct tm utc;
-    gmtime_r(&seconds, &utc);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S+00:00", &utc);
-    gethostname(host, sizeof host - 1);
-    fprintf(f, "{\n  \"context\": {\n    \"date\": \"%s\",\n    \"host_name\": ", date);
-    json_string(f, host);
-    fprintf(f, ",\n    \"executable\": \"bstk\",\n    \"num_cpus\": %ld,\n    \"num_threads\": %d,\n",
-            sysconf(_SC_NPROCESSORS_ONLN), bstk_context_num_threads(ctx));
-    fprintf(f, "    \"bstk_version\": \"%s\"\n  },\n  \"benchmarks\": [", bstk_version());
-    for (int i = 0; i < count; i++) {
-        const bench_result *r = &results[i];
-        fprintf(f, "%s\n    {\n      \"name\": ", i ? "," : "");
-        json_string(f, r->problem);
-        fprintf(f, ",\n      \"run_type\": \"iteration\",\n      \"iterations\": %lld,\n", (long long)r->iterations);
-        fprintf(f, "      \"real_time\": %.9g,\n      \"real_time_min\": %.9g,\n      \"real_time_max\": %.9g,\n",
-                1e9 * r->median, 1e9 * r->least, 1e9 * r->most);
-        fprintf(f, "      \"time_unit\": \"ns\",\n      \"useful_gflops\": %.6g,\n      \"gbytes_per_second\": %.6g,\n",
-                r->median > 0 ? 1e-9 * r->flops / r->median : 0, r->median > 0 ? 1e-9 * r->bytes / r->median : 0);
-        fprintf(f, "      \"kernel\": \"%s\"\n    }", r->kernel);
-    }
-    fputs("\n  ]\n}\n", f);
-}
-
-static void write_json(const bench_cmd *o, bstk_context *ctx, const bench_result *results, int count) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        fail("bench: out of memory");
-    json_document(f, ctx, results, count);
-    if (fclose(f) != 0)
-        fail("bench: out of memory");
+static void write_file(const char *path, const void *bytes, size_t size) {
     io_error error;
-    io_output *output = io_output_open(o->json, &error);
+    io_output *output = io_output_open(path, &error);
     if (!output)
         fail("bench: %s", error.text);
-    if (!io_output_write(output, text, size, &error)) {
+    if (!io_output_write(output, bytes, size, &error)) {
         io_output_abort(output);
         fail("bench: %s", error.text);
     }
     if (!io_output_commit(output, &error))
         fail("bench: %s", error.text);
+}
+
+static void write_json(const bench_cmd *o, const bench_report *report) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        fail("bench: out of memory");
+    bench_json(f, report);
+    if (fclose(f) != 0)
+        fail("bench: out of memory");
+    write_file(o->json, text, size);
     free(text);
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------------- */
-
-static void bench(const bench_cmd *o, const char *const *texts, int count) {
-    problem *problems = calloc((size_t)count, sizeof *problems);
-    bench_result *results = calloc((size_t)count, sizeof *results);
-    if (!problems || !results)
+static void bench(bench_cmd *o, const bench_list *list) {
+    bench_result *results = calloc((size_t)list->count, sizeof *results);
+    if (!results)
         fail("bench: out of memory");
-    for (int i = 0; i < count; i++) { /* all are read before the first one runs */
-        char error[PROBLEM_TEXT];
-        if (!problem_parse(texts[i], &problems[i], error))
-            usage_error("bench: %s", error);
-        if (problems[i].cuda)
-            fail("bench: %s: this build has no GPU kernels", texts[i]);
-        if (o->kernel && problem_is_product(problems[i].op) && problems[i].backward)
-            usage_error("bench: --kernel does not go with %s: a gradient of a product is two products", texts[i]);
-    }
     probe_output(&o->common, o->json);
     bstk_context *ctx = make_context(&o->common);
-    printf("%s%-56s %11s %11s %11s %9s %8s  %s%s\n", style_on(STYLE_BOLD), "problem", "median ms", "min ms", "max ms",
-           "GFLOP/s", "GB/s", "kernel", style_off());
-    fflush(stdout);
-    for (int i = 0; i < count; i++) {
-        progress_begin(&o->common, "bench", o->repetitions);
-        measure(o, ctx, &problems[i], &results[i]);
+    o->measure.threads = bstk_context_num_threads(ctx);
+    print_head();
+    for (int i = 0; i < list->count; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "bench %d/%d", i + 1, list->count);
+        progress_begin(&o->common, label, o->measure.repetitions);
+        bench_one(o, ctx, &list->items[i].p, &results[i]);
         progress_end();
         print_result(&results[i]);
     }
+    const bench_report report = {results, list->count, o->measure.threads, o->command};
     if (o->json)
-        write_json(o, ctx, results, count);
+        write_json(o, &report);
     bstk_context_release(ctx);
-    free(problems);
     free(results);
+}
+
+/* The words of the command line as a shell would take them, as long as they have no quotes of their own. */
+static char *command_line(int argc, char **argv) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        fail("bench: out of memory");
+    fputs("bstk", f);
+    for (int i = 0; i < argc; i++)
+        fprintf(f, argv[i][strcspn(argv[i], " ()*;&|<>$\"\\#")] ? " '%s'" : " %s", argv[i]);
+    if (fclose(f) != 0)
+        fail("bench: out of memory");
+    return text;
 }
 
 int cmd_bench(int argc, char **argv) {
@@ -232,24 +263,35 @@ int cmd_bench(int argc, char **argv) {
         options,
         parse_bench,
         "[PROBLEM...]",
-        "Times problems, some typical ones when none is given: median, least and largest time of one run, useful "
-        "GFLOP/s (stored blocks only) and GB/s (each operand once). A PROBLEM is "
-        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal][:bwd]; OP: sdd dsd dds softmax layernorm "
-        "rmsnorm attention pack unpack; bwd: the gradient; PATTERN: ones diag tril bernoulli(p,seed) local(w) "
-        "bigbird(w,g,r,seed) longformer(w,g) file(path).",
+        "Times problems, some typical ones when none is given: median time of a run, useful GFLOP/s (stored blocks "
+        "only), GB/s (each operand once) and the share of what this core can do at most, measured between the runs: a "
+        "loop of multiply-adds, or a copy of as many bytes where memory is the bound. A PROBLEM is "
+        "OP:DTYPE:bB[:zZ][:hH]:mM:nN[:kK|:dD]:PATTERN[:ta][:tb][:tc][:causal][:bwd], or a file with one a line; OP: "
+        "sdd "
+        "dsd dds softmax layernorm rmsnorm attention pack unpack; bwd: the gradient; PATTERN: ones diag tril "
+        "bernoulli(p,seed) local(w) bigbird(w,g,r,seed) longformer(w,g) file(path).",
         children,
         0,
         0};
     bench_cmd o = {.common.command = "bench",
                    .common.examples =
                        "Example:\n  bstk bench 'dsd:f32:b64:m2048:n2048:k2048:bernoulli(0.5,0)' --json out.json",
-                   .repetitions = 10,
-                   .min_time = 0.5};
+                   .measure.min_time = 0.5};
+    o.command = command_line(argc, argv);
     parse_command(&argp, argc, argv, &o.common, &o);
-    if (o.problems.count > 0)
-        bench(&o, o.problems.arg, o.problems.count);
-    else
-        bench(&o, default_problems, sizeof default_problems / sizeof *default_problems);
+    bench_list list = {0};
+    for (int i = 0; i < o.problems.count; i++) /* all are read before the first one runs */
+        if (is_list(o.problems.arg[i]))
+            add_file(&o, &list, o.problems.arg[i]);
+        else
+            add_problem(&o, &list, "", o.problems.arg[i]);
+    for (size_t i = 0; o.problems.count == 0 && i < sizeof default_problems / sizeof *default_problems; i++)
+        add_problem(&o, &list, "", default_problems[i]);
+    if (list.count == 0)
+        usage_error("bench: no problem in the lists given");
+    bench(&o, &list);
+    free(list.items);
     free(o.problems.arg);
+    free(o.command);
     return 0;
 }
