@@ -3,6 +3,7 @@
  * it is wanted. Scratch of a run: delta [Z, H, M], then the workers' tiles.
  */
 #include "core/checked.h"
+#include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/tensor_view.h"
 #include "ops/attention/attention_plan.h"

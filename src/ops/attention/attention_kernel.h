@@ -104,6 +104,12 @@ bool bstk__attention_grad_scratch_bytes(const bstk__attention_grad_args *args, i
     void function(const void *args, int64_t begin, int64_t end, void *scratch);
 #include "ops/attention/attention.def"
 #undef BSTK_KERNEL
+
+/* Scratch of the vector kernels. */
+#define SCRATCH(types) size_t attention_scratch_##types(const void *args);
+SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
+SCRATCH(f64_avx2) SCRATCH(f32_avx2) SCRATCH(f16_avx2) SCRATCH(bf16_avx2)
+#undef SCRATCH
 /* clang-format on */
 
 #endif

@@ -5,6 +5,7 @@
 #include "ops/attention/attention_plan.h"
 
 #include "core/checked.h"
+#include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/tensor_view.h"
 #include "ops/operand.h"
@@ -182,7 +183,8 @@ static bstk_status finish_fused(const bstk_attention_desc *d, const bstk__attent
             (double)bstk_dtype_size(dtype) +
         (d->lse ? rows * (double)accumulator : 0);
     return bstk__plan_schedule(&plan->base, kernel, &work, plan->base.flops + 10 * stored,
-                               bstk__attention_scratch_bytes(g, accumulator));
+                               kernel->scratch_bytes ? kernel->scratch_bytes(g)
+                                                     : bstk__attention_scratch_bytes(g, accumulator));
 }
 
 bstk_status bstk_attention_plan(bstk_context *ctx, const bstk_attention_desc *desc, bstk_plan **out) {
