@@ -10,6 +10,7 @@
 #include "support/op_case.h"
 #include "support/test_memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -336,8 +337,11 @@ static void test_bc_103(void **state) {
             const bool kept = i >= tokens - 8192 && i % 2 == 0;
             assert_true(kept ? sum > 0.99 && sum < 1.01 : sum == 0);
             for (int64_t n = bstk_layout_row_ptr(layout)[line]; n < bstk_layout_row_ptr(layout)[line + 1]; ++n)
-                if (kept && plain)
-                    assert_memory_equal(out + (n * step + p * B) * 2, y_near + (n * B + p) * B, B * 2);
+                for (int64_t q = 0; kept && plain && q < B; ++q) { /* a mask may change how scores are rounded */
+                    const double far_y = gen_load(BSTK_F16, out, n * step + p * B + q);
+                    const double near_y = gen_load(BSTK_F16, y_near, (n * B + p) * B + q);
+                    assert_true(fabs(far_y - near_y) <= 0x1p-10 * near_y + 0x1p-24);
+                }
         }
     sparse_free(in, far);
     sparse_free(out, far);

@@ -353,7 +353,7 @@ void score_check(score_op *x) {
     const char *kernels[16] = {NULL};
     const int tried = p->attention ? 1 : rows_of("softmax", p->dtype, p->dtype, p->block, kernels, 16);
     bstk_context *seven = seven_threads();
-    for (int row = 0; row < tried; ++row) {
+    for (int row = tried; row-- > 0;) { /* the chosen kernel last: its results stay */
         char text[256], lse_text[272];
         score_text(p, kernels[row], text, sizeof text);
         snprintf(lse_text, sizeof lse_text, "lse of %s", text);

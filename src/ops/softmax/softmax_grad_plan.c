@@ -3,6 +3,7 @@
  * each wanted term over its own elements. The rows' delta lies in the scratch of a run.
  */
 #include "core/checked.h"
+#include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/tensor_view.h"
 #include "ops/operand.h"

@@ -22,7 +22,7 @@ typedef struct bstk__softmax_values {
     int64_t z, block, row, col;
 } bstk__softmax_values;
 
-/* Unit u: element row u % parts of block row u / parts % lines, of repeat u / (parts * lines). */
+/* Unit u: 8 element rows of block row u / parts % lines, from 8 * (u % parts) on, of repeat u / (parts * lines). */
 typedef struct bstk__softmax_args {
     bstk__softmax_values x, y, saved; /* saved.data NULL, or y before dropout */
     void *lse;                        /* NULL, or [Z, heads, M] with the strides below */
@@ -33,7 +33,7 @@ typedef struct bstk__softmax_args {
     int64_t nnz, lines, head_lines, layout_heads, heads;
     int64_t m, n;
     int64_t row_blocks;  /* of the longest block row: sizes the scratch */
-    int32_t edge, parts; /* both b */
+    int32_t edge, parts; /* b, b / 8 */
 } bstk__softmax_args;
 
 /* Scratch of one worker: a score and a flag for each element of the longest row. */
@@ -44,6 +44,12 @@ size_t bstk__softmax_scratch_bytes(const bstk__softmax_args *args, size_t score_
     void function(const void *args, int64_t begin, int64_t end, void *scratch);
 #include "ops/softmax/softmax.def"
 #undef BSTK_KERNEL
+
+/* Scratch of the vector kernels. */
+#define SCRATCH(types) size_t softmax_scratch_##types(const void *args);
+SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
+SCRATCH(f64_avx2) SCRATCH(f32_avx2) SCRATCH(f16_avx2) SCRATCH(bf16_avx2)
+#undef SCRATCH
 /* clang-format on */
 
 #endif

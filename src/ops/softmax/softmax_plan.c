@@ -2,6 +2,7 @@
 #include "ops/softmax/softmax_plan.h"
 
 #include "core/checked.h"
+#include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/tensor_view.h"
 #include "ops/operand.h"
@@ -104,7 +105,7 @@ static bstk_status fill(const bstk_softmax_desc *desc, const bstk__view *x, cons
                               .m = l->m,
                               .n = l->n,
                               .edge = l->block,
-                              .parts = l->block};
+                              .parts = l->block / 8};
     for (int64_t line = 0; line < g->lines; line++)
         g->row_blocks = bstk__max(g->row_blocks, l->row_ptr[line + 1] - l->row_ptr[line]);
     BSTK_TRY(check_lse(desc, x->shape[0], plan));
@@ -131,8 +132,11 @@ static bstk_status finish(const bstk_softmax_desc *desc, const bstk__view *x, co
     const double elements = bstk__view_elements(x);
     plan->base.flops = 5 * elements; /* scale, max, subtract and exponential as one, sum, divide */
     plan->base.bytes = 2 * elements * (double)bstk_dtype_size(dtype);
-    return bstk__plan_schedule(&plan->base, kernel, &work, 40 * elements, /* an exponential is some 40 flops long */
-                               bstk__softmax_scratch_bytes(g, dtype == BSTK_F64 ? sizeof(double) : sizeof(float)));
+    const size_t scratch = kernel->scratch_bytes
+                               ? kernel->scratch_bytes(g)
+                               : bstk__softmax_scratch_bytes(g, dtype == BSTK_F64 ? sizeof(double) : sizeof(float));
+    /* An exponential is some 40 flops long. */
+    return bstk__plan_schedule(&plan->base, kernel, &work, 40 * elements, scratch);
 }
 
 bstk_status bstk__softmax_plan_make(bstk_context *ctx, const bstk_softmax_desc *desc, int64_t heads, bstk_plan **out) {
