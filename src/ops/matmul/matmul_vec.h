@@ -11,27 +11,41 @@
 
 enum {
     SEGMENT = 512, /* steps that are summed before they join the others: a block of 256 must fit */
-    LINKS = 64     /* of a segment at most */
+    LINKS = 64,    /* of a segment at most */
+    AHEAD = 4      /* links by which the left operand is prefetched, at most */
 };
+
+/* How a tile finds its right operand: packed in panels of the tile's vectors, in place, or as two panels of one vector;
+ * and its left one: a row's steps side by side, a step's rows side by side, or neither. */
+enum { BSTK__PANEL, BSTK__IN_PLACE, BSTK__PAIR };
+enum { BSTK__BY_STEPS, BSTK__BY_ROWS, BSTK__ANY, BSTK__SKIP_ZEROS };
 
 /* Strides in bytes. */
 typedef struct bstk__link {
     const char *left, *right;
     int64_t left_row, left_step;
-    int64_t steps;
+    int64_t first, steps; /* of the right operand: where the first step is, and how many there are */
 } bstk__link;
 
 typedef struct bstk__chain {
-    int64_t count, steps;          /* links, and their steps together */
-    int64_t right_step, right_vec; /* bytes from a step's vector to the next step's, and to the next vector */
-    bstk__link at[LINKS + 1];      /* one more, to be prefetched */
+    int64_t count, steps;         /* links, and their steps together */
+    int64_t right;                /* BSTK__PANEL ... */
+    int64_t right_panel;          /* bytes from a vector to the next one, counted over whole panels */
+    int64_t right_step;           /* in place: from a step to the next one */
+    int64_t right_vec;            /* of a pair: from one panel to the other */
+    int64_t next_vec;             /* the same of what is prefetched */
+    bool by_steps, by_rows;       /* every left operand is BSTK__BY_STEPS, or BSTK__BY_ROWS */
+    bstk__link at[LINKS + AHEAD]; /* some more, to be prefetched */
 } bstk__chain;
 
 static inline bool bstk__chain_full(const bstk__chain *c, int64_t steps) {
     return c->count == LINKS || (c->count > 0 && c->steps + steps > SEGMENT);
 }
 
-static inline void bstk__chain_add(bstk__chain *c, bstk__link link) {
+/* Elements of the left operand have `size` bytes. */
+static inline void bstk__chain_add(bstk__chain *c, bstk__link link, int64_t size) {
+    c->by_steps = link.left_step == size && (c->count == 0 || c->by_steps);
+    c->by_rows = link.left_row == size && (c->count == 0 || c->by_rows);
     c->at[c->count++] = link;
     c->steps += link.steps;
 }
