@@ -209,8 +209,6 @@ static bool reference(const workload *w, workload_values values, const expected 
                                                              e->value[w->out]);
 }
 
-/* ---- runs -------------------------------------------------------------------------------------------------------- */
-
 /* "[1, 0, 3]" of element `linear`. */
 static const char *index_text(const bstk_tensor *t, int64_t linear, char text[96]) {
     int64_t index[BSTK_MAX_NDIM] = {0};
@@ -224,6 +222,90 @@ static const char *index_text(const bstk_tensor *t, int64_t linear, char text[96
     snprintf(text + used, 96 - used, "]");
     return text;
 }
+
+/* ---- the reference alone ----------------------------------------------------------------------------------------- */
+
+struct check_reference {
+    workload part; /* what of the workload is looked at: views, nothing is owned */
+    expected e;
+    int64_t step;
+};
+
+/* Axes, counted from the last one, of C and of the dense operand that each stand for a column of dsd or a row of dds.
+ */
+static void free_axes(const problem *p, int *operand, int *c_axis, int *operand_axis) {
+    const bool dsd = p->op == PROBLEM_DSD;
+    *operand = dsd ? WORKLOAD_B : WORKLOAD_A;
+    *operand_axis = (dsd ? p->trans_b : !p->trans_a) ? 2 : 1;
+    *c_axis = (dsd ? p->trans_c : !p->trans_c) ? 2 : 1;
+}
+
+static void thin(bstk_tensor *t, int from_last, int64_t step) {
+    const int axis = t->ndim - from_last;
+    t->shape[axis] = (t->shape[axis] - 1) / step + 1;
+    t->stride[axis] *= step;
+}
+
+check_reference *check_reference_make(const workload *w, double most) {
+    check_reference *r = calloc(1, sizeof *r);
+    if (r == NULL)
+        return NULL;
+    r->part = *w;
+    r->step = 1;
+    problem *p = &r->part.p;
+    int64_t *size = p->op == PROBLEM_DSD ? &p->n : &p->m;
+    const double flops = bstk_plan_flops(w->plan);
+    if ((p->op == PROBLEM_DSD || p->op == PROBLEM_DDS) && !p->backward && flops > most && *size > 1) {
+        int operand, c_axis, operand_axis;
+        free_axes(p, &operand, &c_axis, &operand_axis);
+        r->step = (int64_t)(flops / most) | 1;
+        r->step = r->step < *size ? r->step : (*size - 1) | 1;
+        *size = (*size - 1) / r->step + 1;
+        thin(&r->part.array[operand].t, operand_axis, r->step);
+        thin(&r->part.array[w->out].t, c_axis, r->step);
+    }
+    if (expected_make(&r->part, &r->e) && reference(&r->part, WORKLOAD_UNIFORM, &r->e))
+        return r;
+    check_reference_free(r);
+    return NULL;
+}
+
+void check_reference_free(check_reference *r) {
+    if (r != NULL)
+        expected_free(&r->e);
+    free(r);
+}
+
+int64_t check_reference_step(const check_reference *r) {
+    return r->step;
+}
+
+bool check_reference_holds(const check_reference *r, int place, const bstk_tensor *got, double slack,
+                           char error[PROBLEM_TEXT]) {
+    bstk_tensor t = *got;
+    int operand, c_axis, operand_axis;
+    free_axes(&r->part.p, &operand, &c_axis, &operand_axis);
+    if (r->step > 1)
+        thin(&t, c_axis, r->step);
+    const size_t count = (size_t)gen_count(&t);
+    double *bound = malloc((count + 1) * sizeof *bound);
+    if (bound == NULL) {
+        snprintf(error, PROBLEM_TEXT, "out of memory");
+        return false;
+    }
+    for (size_t i = 0; i < count; ++i)
+        bound[i] = slack * r->e.bound[place][i];
+    const bound_result result = bound_compare(&t, r->e.value[place], bound);
+    free(bound);
+    char index[96];
+    if (!result.ok)
+        snprintf(error, PROBLEM_TEXT, "%s%s is %.9g, expected %.9g within %.3g (%" PRId64 " of %zu elements are wrong)",
+                 workload_name(&r->part, place), index_text(&t, result.at, index), result.got, result.want,
+                 result.bound, result.bad, count);
+    return result.ok;
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static bool compare(judge *g, const workload *w, const expected *e) {
     for (int i = 0; i < WORKLOAD_ARRAYS; ++i) {

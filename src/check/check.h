@@ -43,6 +43,24 @@ typedef struct check_report {
  */
 bool check_problem(const problem *p, const char *kernel, const check_options *options, check_report *report);
 
+/*
+ * The reference for a workload's operands alone, for results that come from elsewhere too (bench's peers). When it
+ * would take more than `most` multiply-adds twice counted, of dsd and dds only every `step`-th column or row of the
+ * result is looked at; step is odd, so that every place of a vector is met. The workload has to outlive it. NULL
+ * without memory.
+ */
+typedef struct check_reference check_reference;
+check_reference *check_reference_make(const workload *w, double most);
+void check_reference_free(check_reference *reference); /* NULL is fine */
+int64_t check_reference_step(const check_reference *reference);
+
+/*
+ * Holds `got`, shaped like the workload's output `place`, against it with `slack` times the bounds. False: one line in
+ * `error`.
+ */
+bool check_reference_holds(const check_reference *reference, int place, const bstk_tensor *got, double slack,
+                           char error[PROBLEM_TEXT]);
+
 /* What is made of several rows, and checked beside them; the last one is NULL. */
 extern const char *const check_composed[];
 

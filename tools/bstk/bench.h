@@ -8,6 +8,8 @@
 
 #include "cli.h"
 
+#include "peer.h"
+
 #include "check/workload.h"
 
 /* ---- the roof (bench_roof.c) ------------------------------------------------------------------------------------- */
@@ -40,11 +42,21 @@ double roof_copy_seconds(roof_copy *copy, int64_t count); /* of each of `count` 
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-enum { BENCH_SAMPLES = 1000 };
+enum { BENCH_SAMPLES = 1000, BENCH_RATIOS = 16, BENCH_NOTES = 16 };
 
 typedef struct bench_stat {
     double median, least, most;
 } bench_stat;
+
+typedef struct bench_ratio {
+    char key[32], how[PEER_TEXT]; /* as in peer_way */
+    bench_stat ratio;             /* the peer's time over ours, of neighbours in time */
+    double seconds;               /* of one run of the peer's, median */
+} bench_ratio;
+
+typedef struct bench_note {
+    char peer[32], why[PROBLEM_TEXT]; /* why it has no ratio */
+} bench_note;
 
 typedef struct bench_result {
     char problem[PROBLEM_TEXT], kernel[256];
@@ -59,6 +71,12 @@ typedef struct bench_result {
     double flops, bytes;
     int64_t iterations; /* runs in all, without warm-up */
     int repetitions;
+    bench_ratio ratios[BENCH_RATIOS];
+    bench_note notes[BENCH_NOTES];
+    int ratio_count, note_count;
+    bool checked, wrong; /* held against the float64 reference; and found wrong: `error` says where */
+    int64_t check_step;  /* 1: every element; else every so many-th column or row */
+    char error[PROBLEM_TEXT];
 } bench_result;
 
 /* ---- measuring (bench_measure.c) --------------------------------------------------------------------------------- */
@@ -69,8 +87,44 @@ typedef struct bench_opts {
     int threads;
 } bench_opts;
 
-/* Times the planned workload. */
-void bench_measure(const bench_opts *o, workload *w, bench_result *r);
+struct bench_rivals;
+/* Times the planned workload, and the rivals, who may be NULL, beside it. */
+void bench_measure(const bench_opts *o, workload *w, struct bench_rivals *rivals, bench_result *r);
+bench_stat bench_summarize(const double *values, int count);
+int64_t bench_calls(double once);     /* how many runs of `once` seconds make a batch */
+bool bench_needs_warmth(double once); /* whether an untimed one goes ahead of them */
+
+/* ---- peers (bench_peers.c) --------------------------------------------------------------------------------------- */
+
+/* Adds the peers of a comma-separated list, "all" for every one; a name that is none is a usage error. */
+void bench_peers_add(const char *list);
+/* Opens those that were added and prints what was found. False: none was asked for. */
+bool bench_peers_open(const common_opts *common, int threads);
+void bench_peers_close(void);
+
+/* A way of a peer in the running. */
+typedef struct bench_rival {
+    peer_way way;
+    double once;   /* seconds of a run, about */
+    int64_t calls; /* of a batch */
+    double ratio[BENCH_SAMPLES], seconds[BENCH_SAMPLES];
+    int count;
+    double spent; /* seconds so far */
+} bench_rival;
+
+typedef struct bench_rivals {
+    bench_rival *items[BENCH_RATIOS];
+    int count;
+} bench_rivals;
+
+/*
+ * Holds the workload's result against the reference, asks every open peer for its ways, checks them, and keeps of each
+ * key the fastest. Notes in `r` say what is left out and why.
+ */
+bench_rivals *bench_rivals_make(workload *w, const bench_opts *o, bench_result *r);
+void bench_rivals_run(bench_rivals *rivals, const bench_opts *o, double ours); /* one batch each, beside one of ours */
+void bench_rivals_end(bench_rivals *rivals, bench_result *r);                  /* puts the ratios into r; frees */
+const char *bench_peers_text(int i, const char **name); /* what the i-th open peer is; NULL after the last */
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 

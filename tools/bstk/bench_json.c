@@ -88,9 +88,50 @@ static void put_context(FILE *f, const bench_report *report) {
     put_text(f, "    ", "flags", BENCH_FLAGS);
     put_text(f, "    ", "bstk_version", bstk_version());
     put_text(f, "    ", "library_build_type", BENCH_BUILD_TYPE);
+    fputs("    \"peers\": {", f);
+    const char *name, *text;
+    for (int i = 0; (text = bench_peers_text(i, &name)) != NULL; i++) {
+        fprintf(f, "%s\n      \"%s\": ", i ? "," : "", name);
+        put_string(f, text);
+    }
+    fputs("},\n", f);
     put_caches(f);
     fprintf(f, "    \"num_cpus\": %ld,\n    \"num_threads\": %d\n  },\n", sysconf(_SC_NPROCESSORS_ONLN),
             report->threads);
+}
+
+/* Flat keys for the ratios, as every reader of this shape expects; how they were got, and why some are not there. */
+static void put_peers(FILE *f, const bench_result *r) {
+    char name[64];
+    if (r->checked && r->wrong)
+        put_text(f, "      ", "error", r->error);
+    if (r->checked)
+        fprintf(f, "      \"checked_every\": %lld,\n", (long long)r->check_step);
+    for (int i = 0; i < r->ratio_count; i++) {
+        const bench_ratio *p = &r->ratios[i];
+        snprintf(name, sizeof name, "ratio_%s", p->key);
+        put_number(f, name, p->ratio.median, true);
+        snprintf(name, sizeof name, "ratio_%s_min", p->key);
+        put_number(f, name, p->ratio.least, true);
+        snprintf(name, sizeof name, "ratio_%s_max", p->key);
+        put_number(f, name, p->ratio.most, true);
+    }
+    fputs("      \"peers\": {", f);
+    for (int i = 0; i < r->ratio_count; i++) {
+        fprintf(f, "%s\"%s\": ", i ? ", " : "", r->ratios[i].key);
+        put_string(f, r->ratios[i].how);
+    }
+    fputs("},\n      \"no_ratio\": {", f);
+    for (int i = 0, put = 0; i < r->note_count; i++) {
+        bool earlier = false; /* two ways with one key: one name, one reason */
+        for (int j = 0; j < i; j++)
+            earlier = earlier || strcmp(r->notes[j].peer, r->notes[i].peer) == 0;
+        if (earlier)
+            continue;
+        fprintf(f, "%s\"%s\": ", put++ ? ", " : "", r->notes[i].peer);
+        put_string(f, r->notes[i].why);
+    }
+    fputs("},\n", f);
 }
 
 static void put_result(FILE *f, const bench_result *r, int index, int threads) {
@@ -118,6 +159,7 @@ static void put_result(FILE *f, const bench_result *r, int index, int threads) {
     put_number(f, "copy_gbytes_per_s", 1e-9 * r->roof_bytes, r->of_copy);
     put_number(f, "clock_ghz", 1e-9 * r->hertz, true);
     put_number(f, "cycles_per_16_elements", r->cycles_per_16, r->of_copy);
+    put_peers(f, r);
     fputs("      \"kernel\": ", f);
     put_string(f, r->kernel);
     fputs("\n    }", f);

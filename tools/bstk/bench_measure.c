@@ -20,6 +20,7 @@ typedef struct samples {
     double seconds[BENCH_SAMPLES], wall[BENCH_SAMPLES], cpu[BENCH_SAMPLES];
     double loop[BENCH_SAMPLES], copy[BENCH_SAMPLES], hertz[BENCH_SAMPLES]; /* rates */
     double loop_share[BENCH_SAMPLES], copy_share[BENCH_SAMPLES];
+    double once; /* seconds of a run, about */
     int count;
 } samples;
 
@@ -35,7 +36,7 @@ static void run_many(workload *w, int64_t count) {
 }
 
 /* The median and both ends; `values` are left as they are. */
-static bench_stat summarize(const double *values, int count) {
+bench_stat bench_summarize(const double *values, int count) {
     double sorted[BENCH_SAMPLES];
     memcpy(sorted, values, (size_t)count * sizeof *sorted);
     bench_stat stat;
@@ -68,8 +69,8 @@ static void repeat(const bench_opts *o, workload *w, const bench_result *r, cons
     double rate = roof_rate(loop);
     const double hertz = roof_hertz();
     double copied = copy ? r->bytes / roof_copy_seconds(copy, calls) : 0;
-    if (calls > 1)
-        run_many(w, 1); /* its operands back into the caches, if they fit there */
+    if (bench_needs_warmth(s->once))
+        run_many(w, 1);
     const double wall = now(), cpu = seconds_of(CLOCK_PROCESS_CPUTIME_ID), start = bench_clock(o->threads);
     run_many(w, calls);
     const double n = (double)calls;
@@ -100,7 +101,19 @@ static double elements(const workload *w) {
     return (double)w->p.z * shared * (double)bstk_layout_nnz(w->layout) * block * block;
 }
 
-void bench_measure(const bench_opts *o, workload *w, bench_result *r) {
+/*
+ * An untimed run before a batch puts the operands back into the caches after copies and other people's runs; beside a
+ * long run that makes no difference.
+ */
+bool bench_needs_warmth(double once) {
+    return once < 0.1;
+}
+
+int64_t bench_calls(double once) {
+    return once < BATCH ? (int64_t)(BATCH / (once > 1e-9 ? once : 1e-9)) + 1 : 1;
+}
+
+void bench_measure(const bench_opts *o, workload *w, bench_rivals *rivals, bench_result *r) {
     samples *s = calloc(1, sizeof *s);
     roof_loop *loop = roof_loop_of(r->kernel);
     if (!s || !loop)
@@ -111,8 +124,8 @@ void bench_measure(const bench_opts *o, workload *w, bench_result *r) {
     if (r->of_copy && !copy)
         fail("bench: out of memory for a copy of %.0f bytes", r->bytes / 2);
 
-    run_many(w, 1); /* first touch of memory, start of threads */
-    const double begin = now();
+    run_many(w, 1);   /* first touch of memory, start of threads */
+    double spent = 0; /* without the rivals */
     int64_t calls = 1;
     double once = 0;
     for (;; calls *= 4) { /* one call may be shorter than a tick */
@@ -122,19 +135,24 @@ void bench_measure(const bench_opts *o, workload *w, bench_result *r) {
         if (once * (double)calls > 0.1 * BATCH)
             break;
     }
-    calls = once < BATCH ? (int64_t)(BATCH / once) + 1 : 1;
+    calls = bench_calls(once);
+    s->once = once;
     const double *share = r->of_copy ? s->copy_share : r->flops > 0 ? s->loop_share : s->seconds;
     do {
+        const double start = now();
         repeat(o, w, r, loop, copy, calls, s);
+        spent += now() - start;
+        if (rivals)
+            bench_rivals_run(rivals, o, s->seconds[s->count - 1]);
         progress_add(1);
-    } while (!is_enough(o, s, share, now() - begin));
+    } while (!is_enough(o, s, share, spent));
 
     r->loop = loop->name;
-    r->seconds = summarize(s->seconds, s->count);
+    r->seconds = bench_summarize(s->seconds, s->count);
     r->wall = median(s->wall, s->count);
     r->cpu = median(s->cpu, s->count);
     if (share != s->seconds)
-        r->share = summarize(share, s->count);
+        r->share = bench_summarize(share, s->count);
     r->loop_share = median(s->loop_share, s->count);
     r->hertz = median(s->hertz, s->count);
     r->roof_flops = median(s->loop, s->count);

@@ -17,7 +17,8 @@ static const struct argp_option options[] = {
      "Repetitions of each problem (default: at least 10, until the median is stable)", 1},
     {"min-time", KEY_MIN_TIME, "S", 0, "Seconds to spend on each problem at least (default: 0.5)", 1},
     {"kernel", KEY_KERNEL, "NAME", 0, "Time this kernel, not the one that dispatch would choose", 1},
-    {"peer", KEY_PEER, "NAME", OPTION_HIDDEN, "", 1},
+    {"peer", KEY_PEER, "NAME[,NAME...]", 0,
+     "Also time these, where they are on the machine and right: openblas libxsmm mkl onednn scipy torch, or all", 1},
     {"plot", KEY_PLOT, "FILE", OPTION_HIDDEN, "", 1},
     {0}};
 
@@ -77,7 +78,8 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state) {
         o->kernel = arg;
         return 0;
     case KEY_PEER:
-        usage_error("bench: --peer is not in this version");
+        bench_peers_add(arg);
+        return 0;
     case KEY_PLOT:
         usage_error("bench: --plot is not in this version");
     default:
@@ -147,12 +149,28 @@ static bool is_list(const char *argument) {
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static void print_head(void) {
-    printf("%s%-58s %10s %9s %8s %7s %13s %7s  %s%s\n", style_on(STYLE_BOLD), "problem", "ms", "GFLOP/s", "GB/s",
-           "share", "least-most", "cyc/16", "kernel", style_off());
+    printf("%s%-58s %10s %9s %8s %7s %13s  %-11s %7s  %s%s\n", style_on(STYLE_BOLD), "problem", "ms", "GFLOP/s", "GB/s",
+           "share", "least-most", "of", "cyc/16", "kernel", style_off());
     fflush(stdout);
 }
 
-static void print_result(const bench_result *r) {
+/* Peers without a ratio, those with one reason together. */
+static void print_notes(const bench_result *r) {
+    bool said[BENCH_NOTES] = {false};
+    for (int i = 0; i < r->note_count; i++) {
+        if (said[i])
+            continue;
+        printf("    no ratio: %s", r->notes[i].peer);
+        for (int j = i + 1; j < r->note_count; j++)
+            if (strcmp(r->notes[j].why, r->notes[i].why) == 0) {
+                printf(" %s", r->notes[j].peer);
+                said[j] = true;
+            }
+        printf(": %s\n", r->notes[i].why);
+    }
+}
+
+static void print_result(const bench_result *r, bool quiet) {
     char range[32] = "-";
     const double time = r->seconds.median;
     printf("%-58s %10.4f", r->problem, 1e3 * time);
@@ -167,18 +185,25 @@ static void print_result(const bench_result *r) {
     } else {
         printf(" %7s", "-");
     }
-    printf(" %13s", range);
+    printf(" %13s  %-11s", range, r->of_copy ? "copy" : r->loop);
     if (r->of_copy)
         printf(" %7.2f", r->cycles_per_16);
     else
         printf(" %7s", "-");
-    printf("  %s%s\n", r->kernel, r->of_copy ? " (of a copy)" : "");
+    printf("  %s\n", r->kernel);
+    if (r->wrong)
+        printf("    WRONG: %s\n", r->error);
+    for (int i = 0; i < r->ratio_count; i++)
+        printf("    %-18s %8.2f x  (%.2f-%.2f)  %10.4f ms  %s\n", r->ratios[i].key, r->ratios[i].ratio.median,
+               r->ratios[i].ratio.least, r->ratios[i].ratio.most, 1e3 * r->ratios[i].seconds, r->ratios[i].how);
+    if (!quiet)
+        print_notes(r);
     fflush(stdout);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static void bench_one(const bench_cmd *o, bstk_context *ctx, const problem *p, bench_result *r) {
+static void bench_one(const bench_cmd *o, bstk_context *ctx, const problem *p, bool with_peers, bench_result *r) {
     char error[PROBLEM_TEXT];
     workload w;
     if (!workload_make(p, WORKLOAD_UNIFORM, 0, 0, &w, error))
@@ -189,7 +214,10 @@ static void bench_one(const bench_cmd *o, bstk_context *ctx, const problem *p, b
     r->flops = bstk_plan_flops(w.plan);
     r->bytes = bstk_plan_bytes(w.plan);
     r->of_copy = r->bytes > 0 && !problem_is_product(p->op) && p->op != PROBLEM_ATTENTION;
-    bench_measure(&o->measure, &w, r);
+    bench_rivals *rivals = with_peers ? bench_rivals_make(&w, &o->measure, r) : NULL;
+    bench_measure(&o->measure, &w, rivals, r);
+    if (rivals)
+        bench_rivals_end(rivals, r);
     workload_free(&w);
 }
 
@@ -226,20 +254,26 @@ static void bench(bench_cmd *o, const bench_list *list) {
     probe_output(&o->common, o->json);
     bstk_context *ctx = make_context(&o->common);
     o->measure.threads = bstk_context_num_threads(ctx);
+    const bool with_peers = bench_peers_open(&o->common, o->measure.threads);
     print_head();
+    int wrong = 0;
     for (int i = 0; i < list->count; i++) {
         char label[32];
         snprintf(label, sizeof label, "bench %d/%d", i + 1, list->count);
         progress_begin(&o->common, label, o->measure.repetitions);
-        bench_one(o, ctx, &list->items[i].p, &results[i]);
+        bench_one(o, ctx, &list->items[i].p, with_peers, &results[i]);
         progress_end();
-        print_result(&results[i]);
+        print_result(&results[i], o->common.quiet);
+        wrong += results[i].wrong;
     }
     const bench_report report = {results, list->count, o->measure.threads, o->command};
     if (o->json)
         write_json(o, &report);
+    bench_peers_close();
     bstk_context_release(ctx);
     free(results);
+    if (wrong > 0)
+        fail("bench: %d of %d results are wrong", wrong, list->count);
 }
 
 /* The words of the command line as a shell would take them, as long as they have no quotes of their own. */
