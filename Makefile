@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all build run test install clean deps deps-test deps-check lint sanitize fuzz help
+.PHONY: all build run test bench install clean deps deps-test deps-check lint sanitize fuzz help
 
 all: build
 
@@ -14,6 +14,7 @@ help:
 	@echo 'make run        install what is missing, build, and run block-sparse attention on a real transformer'
 	@echo 'make test       install what is missing, build, and run all tests'
 	@echo 'make build      build/bstk and build/libbstk.so (release)'
+	@echo 'make bench      time the CPU with every peer that is found, into bench/results'
 	@echo 'make install    into PREFIX (/usr/local), with CMake package, pkg-config file and man page'
 	@echo 'make lint       formatting, static analysis, layering'
 	@echo 'make sanitize   all tests again under ASan + UBSan and under TSan'
@@ -38,6 +39,9 @@ run: build
 
 test: deps-test build
 	@BUILD=$(BUILD) JOBS=$(JOBS) tools/run_tests.sh
+
+bench: build
+	@BSTK=$(BUILD)/bstk bench/run.sh
 
 lint: deps-check
 	@tools/lint.sh

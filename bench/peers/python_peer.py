@@ -7,7 +7,7 @@ answers, until the socket ends:
                    -> "COUNT", then COUNT lines "KEY HOW"; or "0 WHY"
     run WAY CALLS  -> seconds of one run
     get WAY        -> the raw results
-CPU time of this thread with one thread, else wall time, as in the tool.
+CPU time of this process with one thread, else wall time.
 """
 import os
 import socket
@@ -19,7 +19,7 @@ import numpy as np
 LIBRARY, THREADS = sys.argv[1], int(sys.argv[2])
 LINK = socket.socket(fileno=os.dup(0))
 READER = LINK.makefile("rb")
-CLOCK = time.thread_time if THREADS == 1 else time.perf_counter
+CLOCK = time.process_time if THREADS == 1 else time.perf_counter
 
 
 def read(dtype, shape):

@@ -114,4 +114,7 @@ char *io_picture_text(const bstk_layout *layout, int columns, bool ascii);
  */
 bool io_picture_png(const char *path, const bstk_layout *layout, io_error *error);
 
+/* Any picture, [height, width, 3] bytes of red, green and blue, as a PNG. */
+bool io_png_put(io_output *output, const char *name, const uint8_t *pixels, int width, int height, io_error *error);
+
 #endif

@@ -149,6 +149,20 @@ static void make_palette(png_byte palette[COLOURS][3]) {
 }
 
 /* Compresses in memory, which takes a few MB at this size, so that the file goes through io_output like any other. */
+static bool put_image(io_output *output, const char *name, png_image *image, const void *pixels, const void *palette,
+                      io_error *error) {
+    png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(*image);
+    void *bytes = malloc(size);
+    if (bytes == NULL)
+        return io__fail(error, name, "out of memory (%zu bytes)", size);
+    bool good = png_image_write_to_memory(image, bytes, &size, 0, pixels, 0, palette) != 0;
+    if (!good)
+        io__fail(error, name, "libpng: %s", image->message);
+    good = good && io_output_write(output, bytes, size, error);
+    free(bytes);
+    return good;
+}
+
 static bool write(io_output *output, const char *name, const picture *p, io_error *error) {
     png_byte palette[COLOURS][3];
     png_image image = {.version = PNG_IMAGE_VERSION,
@@ -157,16 +171,15 @@ static bool write(io_output *output, const char *name, const picture *p, io_erro
                        .format = PNG_FORMAT_RGB_COLORMAP,
                        .colormap_entries = COLOURS};
     make_palette(palette);
-    png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
-    void *bytes = malloc(size);
-    if (bytes == NULL)
-        return io__fail(error, name, "out of memory (%zu bytes)", size);
-    bool good = png_image_write_to_memory(&image, bytes, &size, 0, p->pixels, (png_int_32)p->width, palette) != 0;
-    if (!good)
-        io__fail(error, name, "libpng: %s", image.message);
-    good = good && io_output_write(output, bytes, size, error);
-    free(bytes);
-    return good;
+    return put_image(output, name, &image, p->pixels, palette, error);
+}
+
+bool io_png_put(io_output *output, const char *name, const uint8_t *pixels, int width, int height, io_error *error) {
+    png_image image = {.version = PNG_IMAGE_VERSION,
+                       .width = (png_uint_32)width,
+                       .height = (png_uint_32)height,
+                       .format = PNG_FORMAT_RGB};
+    return put_image(output, name, &image, pixels, NULL, error);
 }
 
 bool io_picture_put(io_output *output, const char *name, const bstk_layout *layout, io_error *error) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs what the documents show: every ```sh block, every indented line `bstk ...`, and every ```c block that has a main.
 
-Each block runs in a fresh folder that looks like the project's root (examples/ and build/ are there), shell blocks with
+Each block runs in a fresh folder that looks like the project's root (examples/, bench/ and
+build/ are there), shell blocks with
 `sh -eu`, C blocks compiled against the build. Relative links of the documents must lead to files that exist.
 Usage: test_docs.py SOURCE_DIR BUILD_DIR
 """
@@ -40,6 +41,7 @@ def inputs(folder):
     """The files that the documents' commands take: a mask of elements, weights, a layout with packed values."""
     (folder / "examples").symlink_to(SOURCE / "examples")
     (folder / "build").symlink_to(BUILD)
+    (folder / "bench").symlink_to(SOURCE / "bench")
     np.save(folder / "mask.npy", np.arange(512 * 512).reshape(512, 512) % 11 == 0)
     np.save(folder / "l.npy", np.ones((2, 2), np.uint8))
     np.save(folder / "x.npy", np.linspace(-1, 1, 4 * 32 * 32, dtype=np.float32).reshape(4, 32, 32))
@@ -53,7 +55,7 @@ def inputs(folder):
 def main():
     ran, bad = {"sh": 0, "c": 0}, 0
     for document in [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").glob("*.md")),
-                     *sorted((SOURCE / "examples").glob("*/README.md"))]:
+                     *sorted((SOURCE / "examples").glob("*/README.md")), SOURCE / "bench/results/README.md"]:
         text = document.read_text(encoding="utf-8")
         for target in LINK.findall(text):
             if not (document.parent / target).exists():

@@ -135,5 +135,9 @@ typedef struct bench_report {
 } bench_report;
 
 void bench_json(FILE *f, const bench_report *report); /* bench_json.c */
+void bench_cpu(char *name, size_t size);              /* what /proc/cpuinfo calls it */
+
+/* bench_plot.c: a picture [height, width, 3], to be freed; false without memory. */
+bool bench_plot(const bench_report *report, uint8_t **pixels, int *width, int *height);
 
 #endif

@@ -71,14 +71,18 @@ static void put_caches(FILE *f) {
     fputs("\n    ],\n", f);
 }
 
+void bench_cpu(char *name, size_t size) {
+    if (!read_line("/proc/cpuinfo", "model name", name, size))
+        snprintf(name, size, "unknown");
+}
+
 static void put_context(FILE *f, const bench_report *report) {
     char date[32], cpu[256];
     const time_t seconds = time(NULL);
     struct tm utc;
     gmtime_r(&seconds, &utc);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S+00:00", &utc);
-    if (!read_line("/proc/cpuinfo", "model name", cpu, sizeof cpu))
-        strcpy(cpu, "unknown");
+    bench_cpu(cpu, sizeof cpu);
     fputs("  \"context\": {\n", f);
     put_text(f, "    ", "date", date);
     put_text(f, "    ", "executable", "bstk");

@@ -19,7 +19,7 @@ static const struct argp_option options[] = {
     {"kernel", KEY_KERNEL, "NAME", 0, "Time this kernel, not the one that dispatch would choose", 1},
     {"peer", KEY_PEER, "NAME[,NAME...]", 0,
      "Also time these, where they are on the machine and right: openblas libxsmm mkl onednn scipy torch, or all", 1},
-    {"plot", KEY_PLOT, "FILE", OPTION_HIDDEN, "", 1},
+    {"plot", KEY_PLOT, "FILE.png", 0, "Also draw the shares and ratios", 1},
     {0}};
 
 static const char *const default_problems[] = {
@@ -39,7 +39,7 @@ static const char *const default_problems[] = {
 typedef struct bench_cmd {
     common_opts common;
     positionals problems;
-    const char *json, *kernel;
+    const char *json, *plot, *kernel;
     bench_opts measure;
     char *command; /* the line as typed */
 } bench_cmd;
@@ -81,7 +81,10 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state) {
         bench_peers_add(arg);
         return 0;
     case KEY_PLOT:
-        usage_error("bench: --plot is not in this version");
+        if (!has_suffix(arg, ".png"))
+            usage_error("bench: --plot is '%s', expected a name that ends in .png", arg);
+        o->plot = arg;
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -221,20 +224,7 @@ static void bench_one(const bench_cmd *o, bstk_context *ctx, const problem *p, b
     workload_free(&w);
 }
 
-static void write_file(const char *path, const void *bytes, size_t size) {
-    io_error error;
-    io_output *output = io_output_open(path, &error);
-    if (!output)
-        fail("bench: %s", error.text);
-    if (!io_output_write(output, bytes, size, &error)) {
-        io_output_abort(output);
-        fail("bench: %s", error.text);
-    }
-    if (!io_output_commit(output, &error))
-        fail("bench: %s", error.text);
-}
-
-static void write_json(const bench_cmd *o, const bench_report *report) {
+static void put_json(io_output *output, const bench_report *report, io_error *error, bool *good) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
@@ -243,15 +233,47 @@ static void write_json(const bench_cmd *o, const bench_report *report) {
     bench_json(f, report);
     if (fclose(f) != 0)
         fail("bench: out of memory");
-    write_file(o->json, text, size);
+    *good = io_output_write(output, text, size, error);
     free(text);
+}
+
+static void put_plot(const bench_cmd *o, io_output *output, const bench_report *report, io_error *error, bool *good) {
+    uint8_t *pixels;
+    int width, height;
+    if (!bench_plot(report, &pixels, &width, &height))
+        fail("bench: out of memory for the picture");
+    *good = io_png_put(output, o->plot, pixels, width, height, error);
+    free(pixels);
+    if (*good && !o->common.quiet)
+        printf("%s: %d x %d pixels\n", o->plot, width, height);
+}
+
+/* Both files or none. */
+static void write_files(const bench_cmd *o, const bench_report *report) {
+    io_error error;
+    io_output *outputs[2] = {NULL, NULL};
+    bool good = true;
+    if (o->json && good && (good = (outputs[0] = io_output_open(o->json, &error)) != NULL))
+        put_json(outputs[0], report, &error, &good);
+    if (o->plot && good && (good = (outputs[1] = io_output_open(o->plot, &error)) != NULL))
+        put_plot(o, outputs[1], report, &error, &good);
+    for (int i = 0; i < 2 && good; i++)
+        good = !outputs[i] || io_output_flush(outputs[i], &error);
+    for (int i = 0; i < 2; i++)
+        if (outputs[i] && good)
+            good = io_output_commit(outputs[i], &error);
+        else if (outputs[i])
+            io_output_abort(outputs[i]);
+    if (!good)
+        fail("bench: %s", error.text);
 }
 
 static void bench(bench_cmd *o, const bench_list *list) {
     bench_result *results = calloc((size_t)list->count, sizeof *results);
     if (!results)
         fail("bench: out of memory");
-    probe_output(&o->common, o->json);
+    const output_file files[] = {{"--json", o->json, NULL, NULL, false}, {"--plot", o->plot, NULL, NULL, true}};
+    probe_outputs(&o->common, files, 2);
     bstk_context *ctx = make_context(&o->common);
     o->measure.threads = bstk_context_num_threads(ctx);
     const bool with_peers = bench_peers_open(&o->common, o->measure.threads);
@@ -267,8 +289,7 @@ static void bench(bench_cmd *o, const bench_list *list) {
         wrong += results[i].wrong;
     }
     const bench_report report = {results, list->count, o->measure.threads, o->command};
-    if (o->json)
-        write_json(o, &report);
+    write_files(o, &report);
     bench_peers_close();
     bstk_context_release(ctx);
     free(results);
