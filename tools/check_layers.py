@@ -16,7 +16,7 @@ ALLOWED = {
     "src/ops": ["src/core", "src/layout", "src/plan"],
     "src/simd": [],
     "src/ops/matmul": ["src/core", "src/layout", "src/plan", "src/simd", "src/ops/operand.h"],
-    "src/ops/norm": ["src/core", "src/layout", "src/plan", "src/ops/operand.h"],
+    "src/ops/norm": ["src/core", "src/layout", "src/plan", "src/simd", "src/ops/operand.h"],
     "src/ops/softmax": ["src/core", "src/layout", "src/plan", "src/simd", "src/ops/operand.h"],
     "src/ops/convert": ["src/core", "src/layout", "src/plan", "src/ops/operand.h"],
     "src/ops/attention": ["src/core", "src/layout", "src/plan", "src/simd", "src/ops/operand.h", "src/ops/matmul",

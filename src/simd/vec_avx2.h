@@ -324,6 +324,22 @@ static inline vd vd_low(vf a) {
 static inline vd vd_high(vf a) {
     return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1));
 }
+static inline vd vd_get_f32(const float *p, int64_t n) {
+    return _mm256_cvtps_pd(n == 4 ? _mm_loadu_ps(p) : _mm_maskload_ps(p, _mm256_castsi256_si128(vf_first(n))));
+}
+static inline __m128i vd_get_16(const uint16_t *p, int64_t n) {
+    if (n == 4)
+        return _mm_loadl_epi64((const __m128i *)p);
+    uint16_t line[4] = {0};
+    memcpy(line, p, (size_t)n * sizeof *line);
+    return _mm_loadl_epi64((const __m128i *)line);
+}
+static inline vd vd_get_f16(const uint16_t *p, int64_t n) {
+    return _mm256_cvtps_pd(_mm_cvtph_ps(vd_get_16(p, n)));
+}
+static inline vd vd_get_bf16(const uint16_t *p, int64_t n) {
+    return _mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(vd_get_16(p, n)), 16)));
+}
 static inline vd vd_get_f64(const double *p, int64_t n) {
     return n == 4 ? _mm256_loadu_pd(p) : _mm256_maskload_pd(p, vd_first(n));
 }

@@ -321,6 +321,16 @@ static inline vd vd_low(vf a) {
 static inline vd vd_high(vf a) {
     return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1));
 }
+static inline vd vd_get_f32(const float *p, int64_t n) {
+    return _mm512_cvtps_pd(_mm256_maskz_loadu_ps(vd_first(n), p));
+}
+static inline vd vd_get_f16(const uint16_t *p, int64_t n) {
+    return _mm512_cvtps_pd(_mm256_maskz_cvtph_ps(0xff, _mm_maskz_loadu_epi16(vd_first(n), p)));
+}
+static inline vd vd_get_bf16(const uint16_t *p, int64_t n) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_maskz_loadu_epi16(vd_first(n), p));
+    return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
+}
 static inline vd vd_get_f64(const double *p, int64_t n) {
     return _mm512_maskz_loadu_pd(vd_first(n), p);
 }

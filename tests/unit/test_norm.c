@@ -184,7 +184,7 @@ static void test_tasks(void **state) {
     d.y = &p.x.t;
     ok(bstk_norm_plan(ctx, &d, &plan));
     assert_true(bstk_plan_tasks(plan) > 3);
-    assert_string_equal(bstk_plan_kernel(plan), "layernorm_f32_scalar");
+    assert_int_equal(strncmp(bstk_plan_kernel(plan), "layernorm_f32_", 14), 0);
     assert_true(bstk_plan_flops(plan) > 0 && bstk_plan_bytes(plan) > 0);
     bstk_plan_release(plan);
     bstk_context_release(ctx);

@@ -12,12 +12,14 @@
  * A row with n = 0 has mean = rstd = 0. What is not kept is never looked at; kept NaN and infinities do what the
  * formulas make of them, and so does eps = 0 with a variance of 0: rstd = inf, y = 0 * inf = NaN.
  *
- * Statistics take two passes, the mean first, so that a large mean does not cancel the variance. All sums are in
- * double, in pieces of one block whose totals are added in the order of the blocks. The bound, with B the blocks of the
- * row, b the block edge, and u = 2^-53: no more than K = b/8 + 3 + B additions lie on one path, so that
- *     |mean^ - mean| <= gamma(K + 1) * avg|x| =: e,    |var^ - var| <= gamma(K + 4) * var + e^2 (1 + gamma(K + 4))
- * (the cross term of the two is 0, since the exact deviations sum to 0). For f32 and the halves that is far below one
- * f32 rounding: avg|x| = 10^4 times the standard deviation makes e = 3e-10 of it for 256 blocks of 64.
+ * Statistics take two passes, the mean first, so that a large mean does not cancel the variance (the vector kernels
+ * leave the second out where the mean is small and squares are exact: docs/numerics.md, section 7). All sums are in
+ * double. The bound, with B the blocks of the row, b the block edge, and u = 2^-53: the scalar kernels add in pieces of
+ * one block, with no more than K = b/8 + 3 + B additions on one path; vectors of L doubles in lanes over runs of
+ * blocks, with no more than K = B (b/L + 3), so that |mean^ - mean| <= gamma(K + 1) * avg|x| =: e,    |var^ - var| <=
+ * gamma(K + 4) * var + e^2 (1 + gamma(K + 4)) (the cross term of the two is 0, since the exact deviations sum to 0).
+ * For f32 and the halves that is far below one f32 rounding: avg|x| = 10^4 times the standard deviation makes e = 3e-10
+ * of it for 256 blocks of 64.
  */
 #ifndef BSTK_NORM_KERNEL_H
 #define BSTK_NORM_KERNEL_H

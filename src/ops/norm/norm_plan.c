@@ -2,6 +2,7 @@
 #include "ops/norm/norm_plan.h"
 
 #include "core/checked.h"
+#include "core/cpu_features.h"
 #include "core/error.h"
 #include "ops/operand.h"
 
