@@ -57,7 +57,9 @@ int charlm_check_gradients(void) {
         double size = 0, error = 0, error32 = 0;
         for (int64_t i = param->offset; i < param->offset + param->size; i++) {
             size = fmax(size, fabs(grad[i]));
-            error32 = fmax(error32, fabs((double)grad32[i] - grad[i]));
+            /* Not fmax: GCC 12.2 for AArch64 breaks down where it makes vectors of a maximum of converted floats. */
+            const double off = fabs((double)grad32[i] - grad[i]);
+            error32 = off > error32 ? off : error32;
         }
         for (int probe = 0; probe < PROBES; probe++) {
             /* Of the table of bytes only the rows of bytes that occur have a gradient. */

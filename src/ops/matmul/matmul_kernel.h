@@ -94,6 +94,8 @@ SCRATCH(f16_packed_f32_avx512) SCRATCH(bf16_packed_f32_avx512)
 SCRATCH(bf16_avx512_bf16)
 SCRATCH(f64_avx2) SCRATCH(f32_avx2) SCRATCH(f16_avx2) SCRATCH(bf16_avx2)
 SCRATCH(f16_packed_f32_avx2) SCRATCH(bf16_packed_f32_avx2)
+SCRATCH(f64_neon) SCRATCH(f32_neon) SCRATCH(f16_neon) SCRATCH(bf16_neon)
+SCRATCH(f16_packed_f32_neon) SCRATCH(bf16_packed_f32_neon)
 #undef SCRATCH
 
 const char *spmm_accepts_bf16_avx512_bf16(const void *args);
