@@ -246,6 +246,8 @@ void ref_row_scores(const ref_scores *p, const double *x, const double *q, const
         }
         r->s[a] = s + score;
         r->delta[a] += gamma * size + steps * bound_smallest(sums);
+        if (p->dots)
+            r->delta[a] += 2 * fabs(scale) * (double)p->d * 0x1p-126;
     }
     r->kept[r->count] = p->terms->sinks != NULL;
     r->s[r->count] = p->terms->sinks != NULL ? ref_at(p->terms->sinks, 0, 0, 0, r->h) : 0;

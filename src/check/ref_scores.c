@@ -58,6 +58,12 @@ bool ref_softmax(const ref_scores *p, double *y, double *y_bound, double *lse, d
     return ok;
 }
 
+/* An operand of a head as a kernel that flushes takes it. */
+static void flush(const ref_scores *p, double *values, int64_t count) {
+    for (int64_t e = 0; p->dots && e < count; ++e)
+        values[e] = fabs(values[e]) < 0x1p-126 ? 0 : values[e];
+}
+
 /* o[c] = sum of the weights times v[j, c], and its bound. */
 static void weigh(const ref_scores *p, const ref_row *r, const double *v, int64_t width, int64_t c, double *o,
                   double *bound) {
@@ -68,6 +74,8 @@ static void weigh(const ref_scores *p, const ref_row *r, const double *v, int64_
     for (int64_t a = 0; a < r->count; ++a) {
         double weight_error;
         const double w = weight(p, r, a, &weight_error);
+        if (p->dots) /* rounded to bf16, or flushed */
+            weight_error = weight_error + bound_store_unit(BSTK_BF16) * (w + weight_error) + 0x1p-126;
         if (!r->kept[a] || !r->survives[a] || r->s[a] == -INFINITY)
             continue;
         const double value = v[r->col[a] * width + c];
@@ -83,8 +91,8 @@ static void weigh(const ref_scores *p, const ref_row *r, const double *v, int64_
     /* The sum; scaled again at each of the tiles, which the weights count; the quotient. */
     const double gamma = bound_gamma((double)r->kept_count + 2, bound_sum_unit(p->dtype));
     *o = sum;
-    *bound = bound_stored(p->dtype, sum,
-                          error + gamma * (size + error) + ((double)r->kept_count + 1) * bound_smallest(sums));
+    const double tiny = p->dots ? 2 * 0x1p-126 : bound_smallest(sums);
+    *bound = bound_stored(p->dtype, sum, error + gamma * (size + error) + ((double)r->kept_count + 1) * tiny);
     if (!some)
         *bound = 0; /* nothing kept: 0, exactly */
     if (open && isfinite(sum))
@@ -101,6 +109,11 @@ bool ref_attention(const ref_scores *p, const bstk_tensor *v, double *o, double 
         double *queries = ref_head(p->q, z, h, p->h), *keys = ref_head(p->k, z, h, p->h);
         double *values = ref_head(v, z, h, p->h);
         ok = queries != NULL && keys != NULL && values != NULL;
+        if (ok) {
+            flush(p, queries, p->m * p->d);
+            flush(p, keys, p->n * p->d);
+            flush(p, values, p->n * width);
+        }
         for (int64_t i = 0; ok && i < p->m; ++i) {
             ref_row_places(p, z, h, i, &r);
             ref_row_scores(p, NULL, queries + i * p->d, keys, &r);

@@ -43,6 +43,10 @@ static inline float bstk__bf16_to_f32(uint16_t h) {
     return bstk__bits_f32((uint32_t)h << 16);
 }
 
+static inline int bstk__bf16_is_finite(uint16_t h) {
+    return (h & 0x7f80u) != 0x7f80u;
+}
+
 static inline uint16_t bstk__f32_to_bf16(float value) {
     const uint32_t bits = bstk__f32_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)

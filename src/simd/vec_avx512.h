@@ -187,6 +187,18 @@ static inline vf vf_pairs(const uint16_t *p, int64_t n) {
 static inline vf vf_dot(vf a, vf b, vf sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
+/* The same with one pair from memory for all lanes, in one instruction: two would cost a third more where each pair is
+ * used once (Zen 4), and compilers make two. */
+static inline vf vf_dot_one(const void *pair, vf b, vf sum) {
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(b), "m"(*(const char(*)[4])pair));
+    return sum;
+}
+/* Pairs of bf16, rounded as vf_put_flushed does. */
+static inline vf vf_narrow(vf even, vf odd) {
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+}
 /* Writes 16 in one instruction, which like vf_dot takes subnormal numbers as 0. */
 static inline void vf_put_flushed(uint16_t *p, vf v) {
     _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(v));

@@ -54,6 +54,7 @@ typedef struct attention_case {
     bstk_layout *layout;
     gen_array a[A_COUNT];
     bstk_score_terms terms; /* its tensors are those of a[] */
+    bool dots;              /* of the reference: for a kernel that rounds weights to bf16 */
     char what[256];
 } attention_case;
 

@@ -6,7 +6,8 @@
  *   score     |ds| <= gamma(D + 2) |scale| sum |q k| + 6 u (|c| + |terms|); softcap does not enlarge, and adds 6 u |c|
  *   p, lse    bound_softmax_row with 5 u more for each of the C tiles of a row at which the maximum may have risen: a
  *             difference is counted there already, exp 4 u, the product u
- *   o         sum |w error| |v| + gamma(kept + C + 4) sum |w v|, then the store
+ *   o         sum |w error| |v| + gamma(kept + C + 4) sum |w v|, then the store; with dots each weight is rounded to
+ *             bf16 as well, 2^-8 w, and it and each sum may lose 2^-126
  *   backward  p' = exp(s - lse): relative expm1(|ds| + |dlse| + 2 u (|s| + |lse|) + 5 u)
  *             g: gamma(Dv + 2) r sum |d_o v|;  delta: sum |d_o| |o error| + 4 u (sum |d_o o| + |d_lse|)
  *             ds: p error (|g| + |delta|) + p (g error + delta error) + 4 u p (|g| + |delta|)
@@ -260,6 +261,8 @@ static void forward_row(work *w, double *o, double *o_error) {
             sum += w->factor * r->p[j] * v;
             size += w->factor * (r->p[j] + r->error[j]) * fabs(v);
             error += w->factor * r->error[j] * fabs(v);
+            if (c->dots)
+                error += (w->factor * bound_store_unit(BSTK_BF16) * (r->p[j] + r->error[j]) + 3 * 0x1p-126) * fabs(v);
         }
         error += bound_gamma(r->kept_count + r->tiles + 4, w->u) * size +
                  (r->kept_count + 1) * bound_smallest(bound_sum_dtype(c->dtype));

@@ -108,7 +108,7 @@ typedef struct reference {
     double *o, *o_bound, *lse, *lse_bound;
 } reference;
 
-static reference make_reference(const report_input *in, const bstk_layout *layout) {
+static reference make_reference(const report_input *in, const bstk_layout *layout, bool dots) {
     int64_t rows = in->z * in->h * in->m;
     reference r = {doubles(rows * in->dv), doubles(rows * in->dv), doubles(rows), doubles(rows)};
     ref_scores scores = {.layout = layout,
@@ -120,7 +120,8 @@ static reference make_reference(const report_input *in, const bstk_layout *layou
                          .dtype = in->q->dtype,
                          .q = in->q,
                          .k = in->k,
-                         .terms = in->terms};
+                         .terms = in->terms,
+                         .dots = dots};
     if (!ref_attention(&scores, in->v, r.o, r.o_bound, r.lse, r.lse_bound))
         fail("attention: out of memory for the reference");
     return r;
@@ -165,11 +166,13 @@ static void add_mass(double lse_layout, double lse_dense, double sink, int64_t i
     }
 }
 
-static head_figures *figures_of_heads(const report_input *in, const bstk_layout *dense) {
+/* `kernel`: what made o. */
+static head_figures *figures_of_heads(const report_input *in, const bstk_layout *dense, const char *kernel) {
+    const bool dots = strstr(kernel, "avx512_bf16") != NULL;
     progress_begin(in->common, "float64 reference", 2);
-    reference layout_ref = make_reference(in, in->layout);
+    reference layout_ref = make_reference(in, in->layout, dots);
     progress_add(1);
-    reference dense_ref = make_reference(in, dense);
+    reference dense_ref = make_reference(in, dense, dots);
     progress_end();
     head_figures *figures = calloc((size_t)in->h + 1, sizeof *figures);
     if (!figures)
@@ -329,7 +332,8 @@ bool attention_report(const report_input *in) {
     progress_end();
     print_comparison(in, dense, &ways, medians, runs);
     fflush(stdout);
-    head_figures *figures = figures_of_heads(in, dense);
+    head_figures *figures =
+        figures_of_heads(in, dense, bstk_plan_kernel((in->composed ? ways.composed : ways.fused)[0]));
     bool right = print_heads(in, figures);
     free(figures);
     for (int p = 0; p < 2; p++) {

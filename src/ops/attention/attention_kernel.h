@@ -108,6 +108,7 @@ bool bstk__attention_grad_scratch_bytes(const bstk__attention_grad_args *args, i
 /* Scratch of the vector kernels. */
 #define SCRATCH(types) size_t attention_scratch_##types(const void *args);
 SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
+SCRATCH(bf16_avx512_bf16)
 SCRATCH(f64_avx2) SCRATCH(f32_avx2) SCRATCH(f16_avx2) SCRATCH(bf16_avx2)
 SCRATCH(f64_neon) SCRATCH(f32_neon) SCRATCH(f16_neon) SCRATCH(bf16_neon)
 #undef SCRATCH

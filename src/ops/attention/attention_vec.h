@@ -35,6 +35,7 @@ typedef struct bstk__piece {
     bool one_document;        /* all keys are of the same */
     const uint8_t *padding;   /* what the key padding keeps of them; NULL: all */
     const int64_t *documents; /* of the keys; NULL: there are none */
+    const void *k, *v;        /* its first key and value, where products read them */
 } bstk__piece;
 
 /* What is to be done to the scores of a piece and a group of queries. */
@@ -46,15 +47,20 @@ enum {
 };
 
 /* `bytes` into the scratch. */
-static inline void *bstk__room_at(void *scratch, int64_t bytes) {
+static inline void *bstk__at(void *scratch, int64_t bytes) {
     return (char *)scratch + bytes;
 }
 
 /* Takes `bytes`, rounded up to whole cache lines, from the space that begins at *used; returns where they begin. */
-static inline int64_t bstk__room_take(int64_t *used, int64_t bytes) {
+static inline int64_t bstk__take(int64_t *used, int64_t bytes) {
     const int64_t at = *used;
     *used += (bytes + 63) / 64 * 64;
     return at;
+}
+
+/* A product that says whether it stayed within `limit`; false also on overflow. */
+static inline bool bstk__fits(int64_t a, int64_t b, int64_t limit, int64_t *out) {
+    return bstk__mul(a, b, out) && *out <= limit;
 }
 
 #endif
