@@ -33,6 +33,7 @@
 #define VALUE    double
 #define VALUE_AS f64
 #define SAME     1
+#define PAIRS    0
 #include "ops/attention/attention_vec.inc"
 
 #undef ACC
@@ -55,16 +56,19 @@
 #define VALUE    float
 #define VALUE_AS f32
 #define SAME     1
+#define PAIRS    0
 #include "ops/attention/attention_vec.inc"
 
 #define SUFFIX   f16_neon
 #define VALUE    uint16_t
 #define VALUE_AS f16
 #define SAME     0
+#define PAIRS    0
 #include "ops/attention/attention_vec.inc"
 
 #define SUFFIX   bf16_neon
 #define VALUE    uint16_t
 #define VALUE_AS bf16
 #define SAME     0
+#define PAIRS    0
 #include "ops/attention/attention_vec.inc"
