@@ -174,7 +174,7 @@ static void test_run(void **state) {
     bstk_attention_desc f = attention_desc(&c);
     ok(bstk_attention_grad_plan(NULL, &d, &plan));
     ok(bstk_attention_plan(NULL, &f, &forward));
-    assert_string_equal(bstk_plan_kernel(plan), "attention_grad_f32_scalar");
+    assert_int_equal(strncmp(bstk_plan_kernel(plan), "attention_grad_f32_", 19), 0);
     assert_int_equal(strncmp(bstk_plan_kernel(forward), "attention_f32_", 14), 0);
     assert_true(bstk_plan_flops(plan) > bstk_plan_flops(forward) && bstk_plan_bytes(plan) > bstk_plan_bytes(forward));
     const size_t bytes = bstk_plan_scratch_bytes(plan);

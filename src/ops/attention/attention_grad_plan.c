@@ -1,6 +1,7 @@
 /*
  * attention_grad_plan.c: checks the gradient of an attention and cuts its passes (attention_kernel.h), each only where
- * it is wanted. Scratch of a run: delta [Z, H, M], then the workers' tiles.
+ * it is wanted. Scratch of a run: delta [Z, H, M], for kernels with chunks lse2 and the parts of d_q, then the workers'
+ * tiles.
  */
 #include "core/checked.h"
 #include "core/cpu_features.h"
@@ -13,7 +14,10 @@
 #include <stdio.h>
 
 static const char OP[] = "attention_grad";
-enum { ALIGN = 64 };
+/* Chunks: enough for 16 units, each with 256 stored keys a query, so that its part of d_q costs a hundredth of its
+ * work. Parts that would take more memory than this are done without. */
+enum { ALIGN = 64, CHUNK_UNITS = 16, MAX_CHUNKS = 8, CHUNK_KEYS = 256 };
+static const int64_t PARTS_LIMIT = INT64_C(1) << 30;
 
 static const bstk__kernel kernels[] = {
 #define BSTK_KERNEL(function, op, isa, needs, dtype, packed_dtype, block, accepts, scratch_bytes)                      \
@@ -44,11 +48,12 @@ static const char *const names[TENSORS] = {"q",
 typedef struct pass {
     bstk_plan *plan; /* its cut */
     bstk__attention_grad_args args;
-    int dense; /* D_Q, D_K, D_V or, in a pass for a term, the number of its tensor */
-    bool both; /* D_K, and d_v with it */
+    int dense;  /* D_Q, D_K, D_V or, in a pass for a term, the number of its tensor */
+    bool both;  /* D_K, and d_v with it */
+    bool parts; /* and d_q with them */
 } pass;
 
-enum { MAX_PASSES = 4 + BSTK__TERM_GRADS };
+enum { MAX_PASSES = 5 + BSTK__TERM_GRADS };
 
 typedef struct grad_plan {
     bstk_plan base;
@@ -59,7 +64,10 @@ typedef struct grad_plan {
     bstk__attention_dense strides[TENSORS];
     pass passes[MAX_PASSES];
     int count;
-    size_t delta_bytes; /* rounded up to ALIGN; 0: no delta */
+    size_t delta_bytes; /* rounded up to ALIGN, as the others; 0: no delta */
+    size_t lse2_bytes, parts_bytes;
+    int64_t *chunk_cols; /* as in the arguments; NULL: the kernel has no chunks */
+    int64_t *chunk_ptr;  /* stored blocks before each chunk, of all heads of k where they have layouts of their own */
     const bstk__kernel *kernel;
     double stored; /* elements of stored blocks, of all batches and heads */
 } grad_plan;
@@ -68,6 +76,8 @@ static void destroy(bstk_plan *plan) {
     grad_plan *g = (grad_plan *)plan;
     for (int i = 0; i < g->count; i++)
         bstk_plan_release(g->passes[i].plan);
+    bstk__free(plan->ctx, g->chunk_cols);
+    bstk__free(plan->ctx, g->chunk_ptr);
 }
 
 static void read_tensors(const bstk_attention_grad_desc *d, const bstk_tensor *out[TENSORS]) {
@@ -237,7 +247,7 @@ static bstk_status schedule(grad_plan *plan, pass *p, double cost, size_t scratc
     bstk__work work = {
         .line_ptr = columns ? g->col_ptr : g->row_ptr, .lines = lines, .parts = g->parts, .line_cost = 1};
     bool fits = true;
-    if (g->pass == BSTK__ATTENTION_DELTA) {
+    if (g->pass == BSTK__ATTENTION_DELTA || g->pass == BSTK__ATTENTION_JOIN) {
         work = (bstk__work){.lines = bstk__ceil_div(g->m, BSTK__ATTENTION_TILE), .parts = 1, .line_cost = 1};
         fits = bstk__mul(g->batches, g->heads, &work.repeats);
     } else if (g->pass == BSTK__ATTENTION_TERM_DIAGONALS) {
@@ -246,7 +256,11 @@ static bstk_status schedule(grad_plan *plan, pass *p, double cost, size_t scratc
         fits = bstk__mul(g->out_batches, g->out_heads, &work.repeats);
     } else if (g->pass == BSTK__ATTENTION_SINKS)
         work = (bstk__work){.lines = g->heads, .repeats = 1, .parts = 1, .line_cost = 1};
-    else {
+    else if (g->pass == BSTK__ATTENTION_CHUNKS) {
+        work = (bstk__work){
+            .line_ptr = plan->chunk_ptr, .lines = g->chunks * (shared ? 1 : g->out_heads), .parts = 1, .line_cost = 1};
+        fits = bstk__mul(g->out_batches, shared ? g->out_heads : 1, &work.repeats);
+    } else {
         fits = bstk__mul(g->out_batches, shared ? g->out_heads : 1, &work.repeats);
         if (!shared) {
             work.lines *= g->out_heads;
@@ -281,7 +295,12 @@ static bstk_status add_pass(grad_plan *plan, bstk__attention_pass kind, int tens
 
 static bstk_status finish_pass(grad_plan *plan, pass *p, double cost) {
     const int64_t acc = plan->specs[Q].dtype == BSTK_F64 ? sizeof(double) : sizeof(float);
-    int64_t scratch;
+    const bool chunks = plan->chunk_cols && p->dense < TERM; /* of these passes the kernel itself says what it needs */
+    int64_t scratch = 0;
+    if (chunks && (p->args.pass == BSTK__ATTENTION_CHUNKS || p->args.pass == BSTK__ATTENTION_ROWS)) {
+        const size_t bytes = plan->kernel->scratch_bytes(&p->args);
+        return bytes > INT64_MAX - ALIGN ? no_fit(&plan->args) : schedule(plan, p, cost, bytes);
+    }
     if (!bstk__attention_grad_scratch_bytes(&p->args, acc, &scratch) || scratch > INT64_MAX - ALIGN)
         return bstk__fail(BSTK_ERR_OVERFLOW, "attention_grad: scratch of %s with %lld columns does not fit 64 bits",
                           names[p->dense], (long long)p->args.term.columns);
@@ -315,46 +334,128 @@ static bstk_status add_term(const bstk_tensor *const tensors[TENSORS], const bst
     return finish_pass(plan, p, kind == BSTK__D_SINKS ? 0 : plan->stored * (double)(2 * (g->d + g->dv) + 20));
 }
 
-/* d_k and d_v share a pass unless one of them sums over the batches and the other one does not. */
-static bstk_status add_columns(const bstk_tensor *const tensors[TENSORS], const bstk__attention_shape *s,
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+
+/* bytes = elements of a [Z, H, M, row] of the type of sums, rounded up to ALIGN. */
+static bool scratch_of(const grad_plan *plan, int64_t row, int64_t *bytes) {
+    const bstk__attention_grad_args *g = &plan->args;
+    *bytes = plan->specs[Q].dtype == BSTK_F64 ? sizeof(double) : sizeof(float);
+    if (!bstk__mul(*bytes, g->batches, bytes) || !bstk__mul(*bytes, g->heads, bytes) ||
+        !bstk__mul(*bytes, g->m, bytes) || !bstk__mul(*bytes, row, bytes) || !bstk__add(*bytes, ALIGN, bytes))
+        return false;
+    *bytes = (*bytes - 1) / ALIGN * ALIGN;
+    return true;
+}
+
+/* Cuts the block columns of each head of k into chunks of about as many blocks. Depends on the problem alone, also not
+ * on which gradients are wanted: sums of d_q have the same bits whatever the threads. */
+static bstk_status cut_chunks(const bstk__attention_shape *s, grad_plan *plan) {
+    bstk__attention_grad_args *g = &plan->args;
+    const int64_t room = bstk__ceil_div(g->d, BSTK__ATTENTION_ROOM) * BSTK__ATTENTION_ROOM;
+    const int64_t kv_heads = s->k.shape[1], patterns = g->layout_heads == 1 ? 1 : kv_heads;
+    const double rows = (double)g->batches * (double)g->heads * (double)g->m;
+    const double keys = rows > 0 ? plan->stored / rows : 0, units = (double)s->k.shape[0] * (double)kv_heads;
+    bstk_context *ctx = plan->base.ctx;
+    int64_t bytes, chunks = MAX_CHUNKS;
+    while (chunks > 1 && ((double)(chunks - 1) * units >= CHUNK_UNITS || keys < (double)chunks * CHUNK_KEYS ||
+                          chunks > g->cols || !scratch_of(plan, chunks * room, &bytes) || bytes > PARTS_LIMIT))
+        chunks--;
+    g->chunks = chunks;
+    plan->parts_bytes = scratch_of(plan, chunks * room, &bytes) && bytes <= PARTS_LIMIT && plan->specs[D_Q].ndim >= 0
+                            ? (size_t)bytes
+                            : 0;
+    int64_t *sums = sum_over_heads(ctx, g->col_ptr, g->cols, patterns, patterns == 1 ? 1 : s->group);
+    plan->chunk_cols = bstk__alloc_zeroed(ctx, patterns * (chunks + 1), sizeof *plan->chunk_cols);
+    plan->chunk_ptr = bstk__alloc_zeroed(ctx, patterns * chunks + 1, sizeof *plan->chunk_ptr);
+    if (sums && plan->chunk_cols && plan->chunk_ptr)
+        for (int64_t h = 0; h < patterns; h++) {
+            const int64_t *ptr = sums + h * g->cols;
+            int64_t *cols = plan->chunk_cols + h * (chunks + 1), col = 0;
+            for (int64_t chunk = 1; chunk <= chunks; chunk++) {
+                const double end = (double)(ptr[g->cols] - ptr[0]) * (double)chunk / (double)chunks;
+                while (col < g->cols && (chunk == chunks || (double)(ptr[col + 1] - ptr[0]) <= end))
+                    col++;
+                cols[chunk] = col;
+                plan->chunk_ptr[h * chunks + chunk] = ptr[col];
+            }
+        }
+    const bool made = sums && plan->chunk_cols && plan->chunk_ptr;
+    bstk__free(ctx, sums);
+    g->chunk_cols = plan->chunk_cols;
+    return made ? BSTK_OK
+                : bstk__fail(BSTK_ERR_NOMEM, "attention_grad: out of memory (%lld lines)", (long long)g->cols);
+}
+
+/* ---- all passes -------------------------------------------------------------------------------------------------- */
+
+/* d_k and d_v share a pass unless one of them sums over the batches and the other one does not; d_q joins the first
+ * one that it may, `with_q`. */
+static bstk_status add_columns(const bstk_tensor *const tensors[TENSORS], const bstk__attention_shape *s, bool with_q,
                                grad_plan *plan) {
     const bstk__attention_grad_args *g = &plan->args;
+    const bstk__attention_pass kind = plan->chunk_cols ? BSTK__ATTENTION_CHUNKS : BSTK__ATTENTION_COLUMNS;
     const bool both = tensors[D_K] && tensors[D_V] && s->k.shape[0] == s->v.shape[0];
     for (int i = D_K; i <= D_V; i++) {
         const bstk__view *v = i == D_K ? &s->k : &s->v;
         pass *p;
         if (tensors[i] == NULL || (both && i == D_V))
             continue;
-        BSTK_TRY(add_pass(plan, BSTK__ATTENTION_COLUMNS, i, v->shape[0], v->shape[1], s->group, NULL, &p));
+        BSTK_TRY(add_pass(plan, kind, i, v->shape[0], v->shape[1], s->group, NULL, &p));
         p->both = both;
-        const int64_t flops = 2 * g->d + (i == D_K ? 2 * g->dv + 2 * g->d : 0) + (i == D_V || both ? 2 * g->dv : 0);
+        p->parts = with_q;
+        const int64_t flops = 2 * g->d + (i == D_K || with_q ? 2 * g->dv + 2 * g->d : 0) +
+                              (i == D_K && with_q ? 2 * g->d : 0) + (i == D_V || both ? 2 * g->dv : 0);
+        with_q = false;
         BSTK_TRY(finish_pass(plan, p, plan->stored * (double)(flops + 20)));
     }
     return BSTK_OK;
+}
+
+static bstk_status add_d_q(const bstk_tensor *const tensors[TENSORS], const bstk__attention_shape *s, grad_plan *plan) {
+    const bstk__attention_grad_args *g = &plan->args;
+    const double cost = plan->stored * (double)(4 * g->d + 2 * g->dv + 20);
+    pass *p;
+    if (tensors[D_Q] == NULL || (plan->parts_bytes && (tensors[D_K] || tensors[D_V])))
+        return BSTK_OK;
+    if (plan->parts_bytes) {
+        BSTK_TRY(add_pass(plan, BSTK__ATTENTION_CHUNKS, D_Q, g->batches, s->k.shape[1], s->group, NULL, &p));
+        p->parts = true;
+        return finish_pass(plan, p, cost);
+    }
+    BSTK_TRY(add_pass(plan, BSTK__ATTENTION_ROWS, D_Q, g->batches, g->heads, 1, NULL, &p));
+    if (plan->chunk_cols)
+        p->args.parts = 1; /* the vector kernels take whole block rows */
+    return finish_pass(plan, p, cost);
 }
 
 /* delta first, since all others but that of d_v alone read it. */
 static bstk_status make_passes(const bstk_attention_grad_desc *d, const bstk_tensor *const tensors[TENSORS],
                                const bstk__attention_shape *s, grad_plan *plan) {
     const bstk__attention_grad_args *g = &plan->args;
+    const double elements = (double)g->batches * (double)g->heads * (double)g->m;
     pass *p;
-    int64_t bytes = d->q->dtype == BSTK_F64 ? sizeof(double) : sizeof(float);
-    bool needs_delta = false;
+    int64_t bytes;
+    bool needs_delta = false, needs_lse2 = false;
     for (int i = D_Q; i < TENSORS; i++)
         needs_delta |= i != D_V && tensors[i];
-    if (!bstk__mul(bytes, g->batches, &bytes) || !bstk__mul(bytes, g->heads, &bytes) ||
-        !bstk__mul(bytes, g->m, &bytes) || !bstk__add(bytes, ALIGN, &bytes))
+    if (!scratch_of(plan, 1, &bytes))
         return no_fit(g);
-    if (needs_delta) {
-        plan->delta_bytes = (size_t)((bytes - 1) / ALIGN * ALIGN);
+    if (plan->kernel->scratch_bytes) {
+        BSTK_TRY(cut_chunks(s, plan));
+        needs_lse2 = tensors[D_Q] || tensors[D_K] || tensors[D_V];
+    }
+    plan->delta_bytes = needs_delta ? (size_t)bytes : 0;
+    plan->lse2_bytes = needs_lse2 ? (size_t)bytes : 0;
+    if (needs_delta || needs_lse2) {
         BSTK_TRY(add_pass(plan, BSTK__ATTENTION_DELTA, O, g->batches, g->heads, 1, NULL, &p));
-        BSTK_TRY(finish_pass(plan, p, 2.0 * (double)g->batches * (double)g->heads * (double)g->m * (double)g->dv));
+        BSTK_TRY(finish_pass(plan, p, 2.0 * elements * (double)g->dv));
     }
-    if (tensors[D_Q]) {
-        BSTK_TRY(add_pass(plan, BSTK__ATTENTION_ROWS, D_Q, g->batches, g->heads, 1, NULL, &p));
-        BSTK_TRY(finish_pass(plan, p, plan->stored * (double)(4 * g->d + 2 * g->dv + 20)));
+    BSTK_TRY(add_d_q(tensors, s, plan));
+    BSTK_TRY(add_columns(tensors, s, plan->parts_bytes > 0, plan));
+    if (plan->parts_bytes) {
+        BSTK_TRY(add_pass(plan, BSTK__ATTENTION_JOIN, D_Q, g->batches, g->heads, 1, NULL, &p));
+        BSTK_TRY(finish_pass(plan, p, elements * (double)(g->chunks * g->d)));
     }
-    BSTK_TRY(add_columns(tensors, s, plan));
     for (int kind = 0; kind < BSTK__TERM_GRADS; kind++)
         BSTK_TRY(add_term(tensors, d, kind, plan));
     return BSTK_OK;
@@ -383,9 +484,10 @@ static bstk_status finish(const bstk_attention_grad_desc *d, grad_plan *plan) {
         base->schedule.tasks += p->schedule.tasks;
         base->schedule.imbalance = fmax(base->schedule.imbalance, p->schedule.imbalance);
     }
-    if (largest > SIZE_MAX / 2 - plan->delta_bytes)
+    const size_t before = plan->delta_bytes + plan->lse2_bytes + plan->parts_bytes; /* a third of 64 bits at most */
+    if (largest > SIZE_MAX / 2 - before)
         return no_fit(&plan->args);
-    base->scratch_bytes = plan->delta_bytes + largest;
+    base->scratch_bytes = before + largest;
     if (base->scratch_bytes)
         base->scratch_bytes += ALIGN - 1; /* the caller's may be unaligned */
     /* Scores and d_o . v once, and each product that is wanted. */
@@ -474,7 +576,7 @@ bstk_status bstk_attention_grad_run(const bstk_plan *base, const bstk_attention_
         args.lse = operand(plan, tensors, LSE);
         args.d_o = operand(plan, tensors, D_O);
         args.d_lse = operand(plan, tensors, D_LSE);
-        if (p->dense == D_Q)
+        if (p->dense == D_Q && !p->parts)
             args.d_q = operand(plan, tensors, D_Q);
         if (p->dense == D_K)
             args.d_k = operand(plan, tensors, D_K);
@@ -483,8 +585,14 @@ bstk_status bstk_attention_grad_run(const bstk_plan *base, const bstk_attention_
         if (p->dense >= TERM)
             args.term.to.data = tensors[p->dense]->data;
         /* d_v alone does not look at delta, nor then at v. */
-        args.delta = p->dense == D_V ? NULL : scratch;
-        bstk__plan_run_tasks(p->plan, &args, scratch ? (char *)scratch + plan->delta_bytes : NULL);
+        args.delta = plan->delta_bytes && (p->dense != D_V || p->parts) ? scratch : NULL;
+        args.lse2 = plan->lse2_bytes ? (char *)scratch + plan->delta_bytes : NULL;
+        if (p->parts || args.pass == BSTK__ATTENTION_JOIN)
+            args.d_q_parts = (char *)scratch + plan->delta_bytes + plan->lse2_bytes;
+        bstk__plan_run_tasks(p->plan, &args,
+                             p->plan->worker_scratch
+                                 ? (char *)scratch + plan->delta_bytes + plan->lse2_bytes + plan->parts_bytes
+                                 : NULL);
     }
     return BSTK_OK;
 }

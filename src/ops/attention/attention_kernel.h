@@ -57,17 +57,23 @@ size_t bstk__attention_scratch_bytes(const bstk__attention_args *args, size_t el
  * A row with lse = -inf has p = 0 and delta = 0; its q and d_o are not looked at. One kernel serves all passes; each
  * pass has a cut of its own, and no unit writes what another one writes. Sums over rows, heads of a group and batches
  * run in the order z, h, i, j, whatever the cut. Those of terms are in double.
+ *
+ * Kernels with scratch_bytes make scores and g only once for d_q, d_k and d_v (BSTK__ATTENTION_CHUNKS): they walk block
+ * columns, and add what a chunk of these brings to d_q to a sum of its own, `parts`; BSTK__ATTENTION_JOIN adds up the
+ * parts. The cut into chunks is the plan's and depends on the problem alone.
  */
 typedef enum bstk__attention_pass {
-    BSTK__ATTENTION_DELTA,          /* unit: 64 rows of (z, h) */
+    BSTK__ATTENTION_DELTA,          /* unit: 64 rows of (z, h); also lse2 where that is not NULL */
     BSTK__ATTENTION_ROWS,           /* d_q; units as in the forward */
     BSTK__ATTENTION_COLUMNS,        /* d_k, d_v, or a term without rows; unit: 8 columns of a block column of (z, h) */
     BSTK__ATTENTION_TERM_ROWS,      /* a term with rows; unit: 8 rows of a block row of (z, h) */
     BSTK__ATTENTION_TERM_DIAGONALS, /* rel_logits without rows; unit: 1024 of its columns of (z, h) */
-    BSTK__ATTENTION_SINKS           /* unit: a head */
+    BSTK__ATTENTION_SINKS,          /* unit: a head */
+    BSTK__ATTENTION_CHUNKS,         /* d_k, d_v, parts of d_q; unit: a chunk of (z, head of k) */
+    BSTK__ATTENTION_JOIN            /* d_q from its parts; unit: 64 rows of (z, h) */
 } bstk__attention_pass;
 
-enum { BSTK__ATTENTION_DIAGONALS = 1024 };
+enum { BSTK__ATTENTION_DIAGONALS = 1024, BSTK__ATTENTION_ROOM = 16 /* rows of parts are padded to a multiple of it */ };
 
 /* The gradient of a term, of any floating type; z, h, row, col as in bstk__attention_dense. */
 typedef struct bstk__attention_term {
@@ -82,7 +88,12 @@ typedef struct bstk__attention_grad_args {
     bstk__attention_dense q, k, v, o, d_o, lse, d_lse; /* d_lse.data NULL: 0 */
     bstk__attention_dense d_q, d_k, d_v;               /* data NULL: not of this pass */
     bstk__attention_term term;
-    void *delta; /* contiguous [Z, H, M] of f32 (f64 for f64) */
+    void *delta;     /* contiguous [Z, H, M] of f32 (f64 for f64) */
+    void *lse2;      /* the same of -lse * log2(e); -inf: a dead row. NULL: not wanted */
+    void *d_q_parts; /* [Z, H, chunks, M, D rounded up to ROOM]; NULL: d_q is not of this pass */
+    int64_t chunks;
+    const int64_t
+        *chunk_cols; /* [chunks + 1] block columns, for each head of k where heads have layouts of their own */
     int64_t group;
     bstk__terms terms;
     int32_t plain; /* as in the forward */
@@ -105,8 +116,10 @@ bool bstk__attention_grad_scratch_bytes(const bstk__attention_grad_args *args, i
 #include "ops/attention/attention.def"
 #undef BSTK_KERNEL
 
-/* Scratch of the vector kernels. */
-#define SCRATCH(types) size_t attention_scratch_##types(const void *args);
+/* Scratch of one worker of the vector kernels; of the gradient, in the passes of q, k and v. */
+#define SCRATCH(types) \
+    size_t attention_scratch_##types(const void *args); \
+    size_t attention_grad_scratch_##types(const void *args);
 SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
 SCRATCH(bf16_avx512_bf16)
 SCRATCH(f64_avx2) SCRATCH(f32_avx2) SCRATCH(f16_avx2) SCRATCH(bf16_avx2)
