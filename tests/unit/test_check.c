@@ -466,12 +466,80 @@ static void nothing_beyond_the_operands(void **state) {
     }
 }
 
+/* ---- the reference alone ----------------------------------------------------------------------------------------- */
+
+/* Whether the reference that takes `most` operations holds when 1 is added to element `at` of the output (-1: to none).
+ */
+static bool holds(workload *w, double most, int64_t at, int64_t *step, char error[PROBLEM_TEXT]) {
+    check_reference *reference = check_reference_make(w, most);
+    assert_non_null(reference);
+    const bstk_tensor *t = &w->array[w->out].t;
+    const double value = at < 0 ? 0 : gen_load(t->dtype, t->data, gen_offset(t, at));
+    if (at >= 0)
+        gen_store(t->dtype, t->data, gen_offset(t, at), value + 1);
+    bool ok = true;
+    for (int i = 0; i < WORKLOAD_ARRAYS && ok; ++i)
+        if (w->array[i].memory != NULL && workload_is_output(w, i))
+            ok = check_reference_holds(reference, i, &w->array[i].t, 1, error);
+    if (at >= 0)
+        gen_store(t->dtype, t->data, gen_offset(t, at), value);
+    *step = check_reference_step(reference);
+    check_reference_free(reference);
+    return ok;
+}
+
+/* All of a small result; of a large product every so many-th column or row, and nothing between them. */
+static void references_alone(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t stride, size; /* of what is thinned out, in the output; 0: nothing is */
+    } cases[] = {
+        {"dsd:f32:b8:h2:m24:n30:k16:bernoulli(0.7,1)", 1, 30},
+        {"dsd:f64:b8:m24:n30:k16:ones:tb:tc", 24, 30},
+        {"dds:f32:b8:m30:n24:k16:bernoulli(0.7,1)", 24, 30},
+        {"dds:bf16:b8:z2:m30:n24:k16:ones:ta:tc", 1, 30},
+        {"sdd:f32:b8:m24:n24:k30:ones:tb", 0, 0},
+        {"dsd:f32:b8:m24:n30:k16:ones:bwd", 0, 0},
+        {"attention:f32:b8:m24:n24:d30:tril:causal", 0, 0},
+        {"attention:f32:b8:m24:n24:d30:tril:bwd", 0, 0},
+        {"softmax:f32:b8:m24:n24:ones:bwd", 0, 0},
+        {"pack:f32:b8:m24:n24:diag", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        const problem p = parsed(cases[i].text);
+        char error[PROBLEM_TEXT] = "";
+        workload w;
+        int64_t step;
+        if (!workload_make(&p, WORKLOAD_UNIFORM, 0, 0, &w, error))
+            fail_msg("%s: %s", cases[i].text, error);
+        assert_int_equal(workload_plan(&w, NULL, NULL), BSTK_OK);
+        workload_reset(&w);
+        assert_int_equal(workload_run(&w), BSTK_OK);
+        if (!holds(&w, 1e9, -1, &step, error))
+            fail_msg("%s: %s", cases[i].text, error);
+        assert_int_equal(step, 1);
+        assert_false(holds(&w, 1e9, 5, &step, error));
+        assert_non_null(strstr(error, "(1 of "));
+        const double fifth = bstk_plan_flops(w.plan) / 5;
+        assert_true(holds(&w, fifth, -1, &step, error));
+        assert_int_equal(step, cases[i].size > 0 ? 5 : 1);
+        if (cases[i].size > 0) {
+            assert_false(holds(&w, fifth, 5 * cases[i].stride, &step, error));
+            assert_true(holds(&w, fifth, 4 * cases[i].stride, &step, error));
+            assert_true(holds(&w, 1, -1, &step, error)); /* less than one column: the first and maybe the last */
+            assert_true(step % 2 == 1 && step <= cases[i].size);
+        }
+        workload_free(&w);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strings_come_back),           cmocka_unit_test(strings_refused),
         cmocka_unit_test(layouts_of_problems),         cmocka_unit_test(comparison_rules),
         cmocka_unit_test(wrong_results_are_caught),    cmocka_unit_test(plans_and_kernels),
-        cmocka_unit_test(nothing_beyond_the_operands),
+        cmocka_unit_test(nothing_beyond_the_operands), cmocka_unit_test(references_alone),
     };
     return cmocka_run_group_tests_name("check", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* bench_json.c: the results in google-benchmark's shape. */
 #include "bench.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ static void put_text(FILE *f, const char *indent, const char *name, const char *
 
 /* A number, or null where there is none. */
 static void put_number(FILE *f, const char *name, double value, bool known) {
-    if (known)
+    if (known && isfinite(value))
         fprintf(f, "      \"%s\": %.9g,\n", name, value);
     else
         fprintf(f, "      \"%s\": null,\n", name);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -70,14 +71,16 @@ static bool start(helper *h, const char *library, int threads, char text[PEER_TE
         return false;
     }
     fflush(NULL);
-    const pid_t process = fork();
+    const pid_t parent = getpid(), process = fork();
     if (process == 0) {
         char count[16];
         snprintf(count, sizeof count, "%d", threads);
         setenv("OMP_NUM_THREADS", count, 1);
         setenv("OPENBLAS_NUM_THREADS", count, 1);
         setenv("MKL_NUM_THREADS", count, 1);
-        signal(SIGINT, SIG_IGN); /* Ctrl-C reaches it as the end of the socket */
+        signal(SIGINT, SIG_IGN); /* Ctrl-C ends it by the next line, whatever it is doing */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+            _exit(127);
         if (dup2(pair[1], STDIN_FILENO) < 0)
             _exit(127);
         if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
