@@ -19,8 +19,12 @@ typedef struct xsmm_reduce {
     unsigned char unroll;
 } xsmm_reduce;
 
+typedef struct xsmm_sparse {
+    int width, block_k, block_n;
+} xsmm_sparse;
+
 typedef struct xsmm_arg {
-    void *first, *others[5];
+    void *first, *second, *third, *fourth, *others[2];
 } xsmm_arg;
 
 typedef struct xsmm_param {
@@ -36,6 +40,8 @@ enum { FLAG_BETA_0 = 4, FLAG_VNNI_A = 256, REDUCE_ADDRESS = 1, PANEL = 64, ROWS 
 static void (*start)(void);
 static const char *(*target)(void);
 static xsmm_kernel (*make_gemm)(xsmm_shape shape, unsigned flags, unsigned prefetch);
+static xsmm_kernel (*make_sparse)(xsmm_shape shape, unsigned flags, unsigned prefetch, xsmm_sparse config);
+static void (*release)(const void *kernel);
 static xsmm_kernel (*make_reduce)(xsmm_shape shape, unsigned flags, unsigned prefetch, xsmm_reduce config);
 
 static bool open_libxsmm(int threads, char text[PEER_TEXT]) {
@@ -44,7 +50,9 @@ static bool open_libxsmm(int threads, char text[PEER_TEXT]) {
     if (!library || !peer_symbol(library, "libxsmm_init", &start, text) ||
         !peer_symbol(library, "libxsmm_get_target_arch", &target, text) ||
         !peer_symbol(library, "libxsmm_dispatch_gemm", &make_gemm, text) ||
-        !peer_symbol(library, "libxsmm_dispatch_brgemm", &make_reduce, text))
+        !peer_symbol(library, "libxsmm_dispatch_brgemm", &make_reduce, text) ||
+        !peer_symbol(library, "libxsmm_create_packed_spgemm_bcsc", &make_sparse, text) ||
+        !peer_symbol(library, "libxsmm_release_kernel", &release, text))
         return false;
     if (threads > 1) {
         snprintf(text, PEER_TEXT, "it has no threads of its own");
@@ -67,10 +75,23 @@ typedef struct xsmm_state {
     xsmm_kernel kernel[KERNELS], first[KERNELS]; /* first: of a chain of single products, beta 0 */
     const void **left, **right;                  /* a chain's addresses */
     void *packed, *out;
+    /* bcsc: a kernel of its own, freed with the state; indices as it wants them; a panel of the result */
+    xsmm_kernel sparse[2];
+    unsigned *row_ptr, *col;
+    void *panel;
 } xsmm_state;
 
 static void free_state(void *state) {
     xsmm_state *s = state;
+    for (int i = 0; i < 2; i++)
+        if (s->sparse[i]) {
+            const void *code;
+            memcpy(&code, &s->sparse[i], sizeof code);
+            release(code);
+        }
+    free(s->row_ptr);
+    free(s->col);
+    free(s->panel);
     free(s->left);
     free(s->right);
     free(s->packed);
@@ -196,6 +217,39 @@ static void dsd_single(void *state) {
     }
 }
 
+/*
+ * Its block-sparse product: the sparse operand stands on the right there, by block columns of blocks [n][k]; that is
+ * our left one by block rows as it is stored. Dense operand and result are panels [k][64] and [m][64].
+ */
+static void dsd_bcsc(void *state) {
+    const xsmm_state *s = state;
+    const problem *p = &s->w->p;
+    const int64_t b = p->block, rows = bstk_layout_rows(s->w->layout), nnz = bstk_layout_nnz(s->w->layout);
+    unsigned long long columns = (unsigned long long)rows;
+    for (int64_t zh = 0; zh < p->z * p->h; zh++) {
+        const int64_t head = zh % p->h, first = bstk_layout_row_ptr(s->w->layout)[head * rows];
+        const char *right = (const char *)s->w->array[WORKLOAD_B].t.data + (size_t)(zh * p->k * p->n) * s->item;
+        const char *values = block_at(s, WORKLOAD_A, zh / p->h * nnz + first);
+        char *out = (char *)s->out + (size_t)(zh * p->m * p->n) * s->item;
+        for (int64_t j = 0; j < p->n; j += s->width) {
+            const int64_t width = smaller(s->width, p->n - j);
+            pack_rows(s, right + (size_t)j * s->item, p->n, p->k, width);
+            xsmm_param param;
+            memset(&param, 0, sizeof param);
+            param.a.first = s->packed;
+            memcpy(&param.b.first, &values, sizeof values);
+            param.b.second = s->row_ptr + head * (rows + 1);
+            param.b.third = s->col + first;
+            param.b.fourth = &columns;
+            param.c.first = s->panel;
+            s->sparse[width < s->width](&param);
+            for (int64_t i = 0; i < rows * b; i++)
+                memcpy(out + (size_t)(i * p->n + j) * s->item, (char *)s->panel + (size_t)(i * width) * s->item,
+                       (size_t)width * s->item);
+        }
+    }
+}
+
 static void dds_reduce(void *state) {
     const xsmm_state *s = state;
     const problem *p = &s->w->p;
@@ -278,6 +332,33 @@ static int keep(xsmm_state *s, bool all, int count) {
     return count;
 }
 
+static int keep_bcsc(const workload *w, peer_way *ways, int count) {
+    const problem *p = &w->p;
+    const int64_t rows = bstk_layout_rows(w->layout), nnz = bstk_layout_nnz(w->layout);
+    const int64_t *row_ptr = bstk_layout_row_ptr(w->layout);
+    xsmm_state *s =
+        p->dtype == BSTK_F32 ? add_way(w, &ways[count], "bcsc, packing and unpacking timed", dsd_bcsc) : NULL;
+    if (!s)
+        return count;
+    s->width = PANEL;
+    s->row_ptr = calloc((size_t)(p->h * (rows + 1)), sizeof *s->row_ptr);
+    s->col = calloc((size_t)nnz + 1, sizeof *s->col);
+    s->panel = aligned_alloc(64, (size_t)(p->m * PANEL) * s->item);
+    bool all = s->row_ptr && s->col && s->panel;
+    for (int64_t h = 0; all && h < p->h; h++)
+        for (int64_t r = 0; r <= rows; r++)
+            s->row_ptr[h * (rows + 1) + r] = (unsigned)(row_ptr[h * rows + r] - row_ptr[h * rows]);
+    for (int64_t n = 0; all && n < nnz; n++)
+        s->col[n] = (unsigned)bstk_layout_col_idx(w->layout)[n];
+    for (int i = 0; all && i < 2; i++) {
+        const int64_t width = i ? p->n % PANEL : PANEL;
+        const xsmm_sparse config = {(int)width, (int)p->block, (int)p->block};
+        if (width > 0)
+            all = (s->sparse[i] = make_sparse(shape(w, 1, 0, p->k, p->k, 0, p->m), FLAG_BETA_0, 0, config)) != NULL;
+    }
+    return keep(s, all, count);
+}
+
 static int dsd_ways(const workload *w, peer_way *ways) {
     const problem *p = &w->p;
     const int64_t b = p->block;
@@ -301,6 +382,7 @@ static int dsd_ways(const workload *w, peer_way *ways) {
     }
     if (bf16)
         return count;
+    count = keep_bcsc(w, ways, count);
     xsmm_state *s = add_way(w, &ways[count], "gemm of each block, all columns at once", dsd_single);
     const xsmm_shape one = shape(w, p->n, b, b, p->n, b, p->n);
     bool all = s && (s->first[0] = make_gemm(one, FLAG_BETA_0, 0)) && (s->kernel[0] = make_gemm(one, 0, 0));
