@@ -67,7 +67,7 @@ bool bench_peers_open(const common_opts *common, int threads) {
         progress_begin(common, "bench: looking for peers", 0);
         asked[i].open = asked[i].peer->open(threads, asked[i].text);
         progress_end();
-        printf("peer %s: %s%s\n", asked[i].peer->name, asked[i].open ? "" : "not here: ", asked[i].text);
+        printf("peer %s: %s%s\n", asked[i].peer->name, asked[i].open ? "" : "not used: ", asked[i].text);
     }
     fflush(stdout);
     return asked_count > 0;
@@ -189,7 +189,7 @@ bench_rivals *bench_rivals_make(workload *w, const bench_opts *o, bench_result *
             char why[PEER_TEXT] = "";
             const int count = asked[i].open ? asked[i].peer->ways(w, o->threads, ways, why) : 0;
             if (count == 0)
-                add_note(r, asked[i].peer->name, asked[i].open ? why : "not here");
+                add_note(r, asked[i].peer->name, asked[i].open ? why : "not used");
             for (int j = 0; j < count; j++)
                 try_way(rivals, &ways[j], o, reference, r);
         }

@@ -117,23 +117,18 @@ static roof_loop *loop_of(const bstk_kernel_info *info) {
                          : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",     \
                            "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v30", "v31", "cc");  \
     }
-#define NEON_F32(i)  "fmla v" #i ".4s, v30.4s, v31.4s\n\t"
-#define NEON_F64(i)  "fmla v" #i ".2d, v30.2d, v31.2d\n\t"
-#define NEON_BF16(i) ".inst 0x6e5fefc0 + " #i "\n\t" /* bfmmla v<i>.4s, v30.8h, v31.8h, which old assemblers lack */
+#define NEON_F32(i) "fmla v" #i ".4s, v30.4s, v31.4s\n\t"
+#define NEON_F64(i) "fmla v" #i ".2d, v30.2d, v31.2d\n\t"
 VECTOR_LOOP(neon_f32, "ld1r {v30.4s}, [%1]\n\tld1r {v31.4s}, [%1]", NEON_F32, float, 0.75f)
 VECTOR_LOOP(neon_f64, "ld1r {v30.2d}, [%1]\n\tld1r {v31.2d}, [%1]", NEON_F64, double, 0.75)
-VECTOR_LOOP(neon_bf16, "ld1r {v30.4s}, [%1]\n\tld1r {v31.4s}, [%1]", NEON_BF16, uint32_t, 0x3f403f40u)
 
-enum { BEST_F32, BEST_F64, BEST_BF16 };
+enum { BEST_F32, BEST_F64 };
 static roof_loop loops[] = {
     [BEST_F32] = {"neon f32", 24 * 8, 0, neon_f32},
     [BEST_F64] = {"neon f64", 24 * 4, 0, neon_f64},
-    [BEST_BF16] = {"neon bf16", 24 * 32, 0, neon_bf16},
 };
 
 static roof_loop *loop_of(const bstk_kernel_info *info) { /* portable code has the same instructions */
-    if (strstr(info->name, "neon_bf16"))
-        return &loops[BEST_BF16];
     return &loops[info->dtype == BSTK_F64 ? BEST_F64 : BEST_F32];
 }
 

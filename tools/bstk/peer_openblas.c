@@ -39,6 +39,12 @@ static bool open_openblas(int threads, char text[PEER_TEXT]) {
         !peer_symbol(library, "openblas_get_corename", &core, text) ||
         !peer_symbol(library, "openblas_get_config", &config, text))
         return false;
+    int (*parallel)(void);
+    char none[PEER_TEXT];
+    if (threads > 1 && peer_symbol(library, "openblas_get_parallel", &parallel, none) && parallel() == 0) {
+        snprintf(text, PEER_TEXT, "this build of OpenBLAS has one thread only");
+        return false;
+    }
     set_threads(threads);
     snprintf(text, PEER_TEXT, "%s, core %s", config(), core());
     return true;
