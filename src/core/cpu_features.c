@@ -35,6 +35,8 @@ static uint32_t detect(void) {
         found |= BSTK__F_AVX512;
         if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5))
             found |= BSTK__F_AVX512_BF16;
+        if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 22))
+            found |= BSTK__F_AMX_BF16;
     }
     return found;
 }
@@ -78,12 +80,13 @@ uint32_t bstk__features_under_cap(uint32_t all, int level) {
     if (level == 0)
         return 0;
     if (level == 1)
-        return all & (uint32_t) ~(BSTK__F_AVX512 | BSTK__F_AVX512_BF16);
+        return all & (uint32_t) ~(BSTK__F_AVX512 | BSTK__F_AVX512_BF16 | BSTK__F_AMX_BF16);
     return all;
 }
 
 void bstk__features_text(uint32_t set, char *text, size_t bytes) {
-    static const char *const names[] = {"avx2+fma+f16c", "avx512f/bw/dq/vl", "avx512bf16", "neon", "neon-bf16"};
+    static const char *const names[] = {"avx2+fma+f16c", "avx512f/bw/dq/vl", "avx512bf16",
+                                        "neon",          "neon-bf16",        "amx-bf16"};
     size_t used = 0;
     snprintf(text, bytes, "none");
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)

@@ -11,7 +11,8 @@ enum {
     BSTK__F_AVX512 = 1 << 1, /* F, BW, DQ, VL */
     BSTK__F_AVX512_BF16 = 1 << 2,
     BSTK__F_NEON = 1 << 3,
-    BSTK__F_NEON_BF16 = 1 << 4
+    BSTK__F_NEON_BF16 = 1 << 4,
+    BSTK__F_AMX_BF16 = 1 << 5 /* for what it says of vdpbf16ps: see registry.c */
 };
 
 /* Features of this machine, the state saved by the operating system included (XCR0). Detected once. */

@@ -335,6 +335,7 @@ static void test_features(void **state) {
     assert_int_equal(bstk__features_under_cap(x86, -1), x86);
     assert_int_equal(bstk__features_under_cap(x86, 2), x86);
     assert_int_equal(bstk__features_under_cap(x86, 1), BSTK__F_AVX2);
+    assert_int_equal(bstk__features_under_cap(x86 | BSTK__F_AMX_BF16, 1), BSTK__F_AVX2);
     assert_int_equal(bstk__features_under_cap(x86, 0), 0);
     assert_int_equal(bstk__features_under_cap(arm, 1), arm);
     assert_int_equal(bstk__features_under_cap(arm, 0), 0);

@@ -4,6 +4,7 @@
  */
 #include "support/cm.h"
 
+#include "core/context_impl.h"
 #include "core/cpu_features.h"
 #include "plan/registry.h"
 #include "support/op_case.h"
@@ -210,6 +211,29 @@ static void test_none_accepts(void **state) {
     bstk_context_release(ctx);
 }
 
+/* On a CPU with AMX the rows of vdpbf16ps are only run by name. */
+static void test_slow_dots(void **state) {
+    (void)state;
+    const uint32_t dots = BSTK__F_AVX512 | BSTK__F_AVX512_BF16;
+    const bstk__kernel rows[] = {
+        {"op_bf16_dots", "op", "avx512", dots, BSTK_BF16, BSTK_BF16, 0, NULL, no_kernel, NULL},
+        {"op_bf16_f32", "op", "avx512", BSTK__F_AVX512, BSTK_BF16, BSTK_BF16, 0, NULL, no_kernel, NULL}};
+    sink s;
+    bstk_context *ctx = logging_context(&s, "none");
+    bstk__question q = {.op = "op", .dtype = BSTK_BF16, .packed_dtype = BSTK_BF16, .block = 16};
+    const bstk__kernel *got = NULL;
+    ctx->features = dots; /* whatever this machine has: nothing is run */
+    ok(bstk__select(ctx, rows, 2, &q, &got));
+    assert_string_equal(got->name, "op_bf16_dots");
+    ctx->features = dots | BSTK__F_AMX_BF16;
+    ok(bstk__select(ctx, rows, 2, &q, &got));
+    assert_string_equal(got->name, "op_bf16_f32");
+    q.forced = "op_bf16_dots";
+    ok(bstk__select(ctx, rows, 2, &q, &got));
+    assert_string_equal(got->name, "op_bf16_dots");
+    bstk_context_release(ctx);
+}
+
 /* ---- through the public calls --------------------------------------------------------------------------------------
  */
 
@@ -303,7 +327,8 @@ static void test_cap(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_names),        cmocka_unit_test(test_last_row_takes_all),
                                        cmocka_unit_test(test_get_refuses),  cmocka_unit_test(test_first_that_accepts),
-                                       cmocka_unit_test(test_none_accepts), cmocka_unit_test(test_forced),
-                                       cmocka_unit_test(test_log),          cmocka_unit_test(test_cap)};
+                                       cmocka_unit_test(test_none_accepts), cmocka_unit_test(test_slow_dots),
+                                       cmocka_unit_test(test_forced),       cmocka_unit_test(test_log),
+                                       cmocka_unit_test(test_cap)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
