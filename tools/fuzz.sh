@@ -5,7 +5,7 @@ seconds=${FUZZ_SECONDS:-30}
 build=build/fuzz
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-CC=clang cmake -S . -B $build -DBSTK_FUZZ=ON -DBSTK_TOOL=OFF -DBSTK_OPENMP=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+CC=clang cmake -S . -B $build -DBSTK_FUZZ=ON -DBSTK_TOOL=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DBSTK_SANITIZE=address,undefined >"$log" 2>&1 || { cat "$log"; exit 1; }
 cmake --build $build -j"${JOBS:-2}" >"$log" 2>&1 || { cat "$log"; exit 1; }
 found=0

@@ -31,18 +31,19 @@ typedef struct bstk_context_opts {
     void *log_user;
 
     /*
-     * Runs body(arg, i) once for each i in [0, n), in any order and on any threads, and returns when all are done.
-     * NULL: OpenMP. Results do not depend on who runs what: same bits either way.
+     * Runs body(arg, i) once for each i in [0, n), in any order and on any threads, one after another too, and returns
+     * when all are done; 2 <= n <= num_threads. Small runs do not ask it: they stay on the calling thread. NULL: the
+     * library's own threads. Results do not depend on who runs what: same bits either way.
      */
     void (*parallel_for)(void *user, int32_t n, void (*body)(void *arg, int32_t i), void *arg);
     void *parallel_user;
 
-    int32_t num_threads;     /* 0: BSTK_NUM_THREADS, or else what OpenMP would use */
+    int32_t num_threads;     /* 0: BSTK_NUM_THREADS or OMP_NUM_THREADS, or else the CPUs of this process */
     const char *max_isa;     /* NULL, "scalar", "avx2", "avx512" or "neon"; copied */
     const char *log_enabled; /* NULL: BSTK_LOG; else a comma list of "dispatch", "plan", "all", "none" */
 
     /* Called by the working threads after each task of a run, `total` of them in all; for progress bars. It finds more,
-     * smaller tasks than a run without it. */
+     * smaller tasks than a run without it, on all threads. */
     void (*progress)(void *user, int64_t total);
     void *progress_user;
 } bstk_context_opts;

@@ -37,7 +37,10 @@ BSTK_API double bstk_plan_flops(const bstk_plan *plan);
 /** Bytes that one run has to read and write at least, each operand counted once. */
 BSTK_API double bstk_plan_bytes(const bstk_plan *plan);
 
-/** Tasks that the schedule cut the work into, and the largest task's share of the mean (1 is even). */
+/**
+ * Tasks that the schedule cut the work into, 1 where it is so little that the calling thread does it alone; and the
+ * largest task over a thread's even share of the work, at least 1: above 1 it alone holds up the others.
+ */
 BSTK_API int64_t bstk_plan_tasks(const bstk_plan *plan);
 BSTK_API double bstk_plan_imbalance(const bstk_plan *plan);
 

@@ -14,14 +14,14 @@
 #define DEFAULT_VARIANTS 6
 
 /* Thread counts whose results must be the same bits; 7 does not divide any usual number of tasks. */
-static const int32_t thread_counts[] = {1, 2, 7};
-enum { CONTEXTS = sizeof thread_counts / sizeof *thread_counts };
+enum { CONTEXTS = 3 }; /* of one thread, and two of several */
 
 typedef struct judge {
     const char *kernel;
     const check_options *options;
     check_report *report;
     bstk_context *contexts[CONTEXTS];
+    int32_t threads[CONTEXTS];
 } judge;
 
 /* What the outputs must hold; NULL where there is none. */
@@ -403,11 +403,11 @@ static bool judge_runs(judge *g, workload *w, const expected *e, unsigned char *
         return false;
     for (int i = 1; i < CONTEXTS; ++i) {
         char how[32];
-        snprintf(how, sizeof how, "a run on %d threads", (int)thread_counts[i]);
+        snprintf(how, sizeof how, "a run on %d threads", (int)g->threads[i]);
         if (!plan_under(g, w, g->contexts[i], &refused))
             return false;
         if (refused)
-            return fail(g, w, "the kernel refuses a plan under %d threads that it took before", (int)thread_counts[i]);
+            return fail(g, w, "the kernel refuses a plan under %d threads that it took before", (int)g->threads[i]);
         if (!run_once(g, w, how) || !same_bits(g, w, first, how))
             return false;
     }
@@ -457,9 +457,11 @@ bool check_problem(const problem *p, const char *kernel, const check_options *op
         fail(&g, &w, "%.3g elements of dense references, expected at most 2^28", elements);
     for (int i = 0; i < CONTEXTS && report->passed; ++i) {
         bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
-        opts.num_threads = thread_counts[i];
-        opts.progress = thread_counts[i] > 1 ? ignore_progress : NULL; /* cuts even small problems into many tasks */
-        if (thread_counts[i] > 1)
+        static const int32_t usual[] = {1, 2, 7};
+        g.threads[i] = i > 0 && g.options->threads[i - 1] > 0 ? g.options->threads[i - 1] : usual[i];
+        opts.num_threads = g.threads[i];
+        opts.progress = i > 0 ? ignore_progress : NULL; /* cuts even small problems into many tasks */
+        if (i > 0 && !g.options->own_threads)
             opts.parallel_for = g.options->parallel_for != NULL ? g.options->parallel_for : in_turn;
         if (bstk_context_create(&opts, &g.contexts[i]) != BSTK_OK)
             fail(&g, &w, "%s", bstk_last_error());

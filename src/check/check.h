@@ -23,6 +23,8 @@ typedef struct check_options {
     int32_t variants; /* tried per problem; 0: the default of 6; 1: only the plain one */
     /* NULL: workers in turn; else how runs on more than one thread go (bstk_context_opts.parallel_for). */
     void (*parallel_for)(void *user, int32_t n, void (*body)(void *arg, int32_t i), void *arg);
+    bool own_threads;   /* instead: by the library's own threads */
+    int32_t threads[2]; /* of the plans beside that of 1; both 0: 2 and 7 */
     const char *kernel; /* check_all_rows: only this row, or one of check_composed; NULL: all */
     /* NULL, or called after each run and before its outputs are looked at: for tests of the judge itself. */
     void (*tamper)(void *user, workload *w);

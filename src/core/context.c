@@ -5,16 +5,13 @@
 #include "core/cpu_features.h"
 #include "core/env.h"
 #include "core/error.h"
+#include "core/pool.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 static void *default_alloc(void *user, size_t bytes, size_t align) {
     (void)user;
@@ -57,13 +54,7 @@ static const char *cap_name(int level) {
 
 static int32_t default_threads(void) {
     const bstk__env *env = bstk__env_get();
-    if (env->num_threads)
-        return env->num_threads;
-#ifdef _OPENMP
-    return omp_get_max_threads();
-#else
-    return 1;
-#endif
+    return env->num_threads ? env->num_threads : bstk__pool_cpus();
 }
 
 /* Fills everything but the reference count from checked options. */
@@ -190,18 +181,10 @@ void bstk__log(bstk_context *ctx, bstk__log_category category, const char *forma
 }
 
 void bstk__parallel_for(bstk_context *ctx, int32_t n, void (*body)(void *arg, int32_t i), void *arg) {
-    if (n <= 1) { /* small work pays no fork and join */
-        if (n == 1)
-            body(arg, 0);
-        return;
-    }
-    if (ctx->opts.parallel_for) {
+    if (n == 1) /* small work pays no fork and join */
+        body(arg, 0);
+    else if (ctx->opts.parallel_for)
         ctx->opts.parallel_for(ctx->opts.parallel_user, n, body, arg);
-        return;
-    }
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(n) schedule(static, 1)
-#endif
-    for (int32_t i = 0; i < n; i++)
-        body(arg, i);
+    else
+        bstk__pool_run(n, body, arg);
 }

@@ -42,8 +42,9 @@ __attribute__((format(printf, 3, 4)))
 void bstk__log(bstk_context *ctx, bstk__log_category category, const char *format, ...);
 
 /*
- * Runs body(arg, i) for i in [0, n): through the user's hook, or OpenMP, or in turn when there is neither. Each i is
- * run exactly once, so i can own scratch.
+ * Shares out one piece of work among n bodies: body(arg, i) for each i in [0, n) by the user's hook, or without one for 0
+ * here and for some of the others on helpers (pool.h). No i runs twice, so i can own scratch; the first body that
+ * returns has found no work left.
  */
 void bstk__parallel_for(bstk_context *ctx, int32_t n, void (*body)(void *arg, int32_t i), void *arg);
 

@@ -1,4 +1,4 @@
-/* env.c: reads BSTK_MAX_ISA, BSTK_NUM_THREADS, BSTK_LOG and BSTK_CACHE_DIR, once. */
+/* env.c: reads BSTK_MAX_ISA, BSTK_NUM_THREADS (or OMP_NUM_THREADS), BSTK_LOG and BSTK_CACHE_DIR, once. */
 #include "core/env.h"
 
 #include "core/cpu_features.h"
@@ -32,6 +32,10 @@ static void read_env(void) {
         else
             fprintf(stderr, "bstk: BSTK_NUM_THREADS=%s is ignored: expected a number from 1 to 4096\n", threads);
     }
+    const char *omp = env.num_threads ? NULL : text("OMP_NUM_THREADS"); /* a list there, of which the first counts */
+    const long count = omp ? strtol(omp, NULL, 10) : 0;
+    if (count >= 1 && count <= 4096)
+        env.num_threads = (int32_t)count;
 }
 
 const bstk__env *bstk__env_get(void) {

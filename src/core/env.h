@@ -8,7 +8,7 @@ typedef struct bstk__env {
     const char *max_isa;   /* BSTK_MAX_ISA, NULL when unset */
     const char *log;       /* BSTK_LOG, NULL when unset */
     const char *cache_dir; /* BSTK_CACHE_DIR, NULL when unset */
-    int32_t num_threads;   /* BSTK_NUM_THREADS, 0 when unset or not a number from 1 to 4096 */
+    int32_t num_threads;   /* BSTK_NUM_THREADS, or else OMP_NUM_THREADS; 0 without a number from 1 to 4096 */
 } bstk__env;
 
 /* Read once, at the first call; a value that cannot be used is named on standard error and ignored. */

@@ -23,15 +23,9 @@ size_t bstk_build_info(char *text, size_t bytes) {
     bstk__features_text(ctx->features, used, sizeof used);
     if (env->num_threads)
         snprintf(threads, sizeof threads, "%d", (int)env->num_threads);
-#ifdef _OPENMP
-    const char *openmp = "on";
-#else
-    const char *openmp = "off";
-#endif
     int length = snprintf(text, bytes,
                           "version: %s\n"
                           "compiler: %s\n"
-                          "openmp: %s\n"
                           "threads: %d\n"
                           "cpu features: %s\n"
                           "isa cap: %s\n"
@@ -41,7 +35,7 @@ size_t bstk_build_info(char *text, size_t bytes) {
                           "BSTK_NUM_THREADS: %s\n"
                           "BSTK_LOG: %s\n"
                           "BSTK_CACHE_DIR: %s\n",
-                          BSTK_VERSION, __VERSION__, openmp, (int)ctx->num_threads, found, ctx->cap, used,
+                          BSTK_VERSION, __VERSION__, (int)ctx->num_threads, found, ctx->cap, used,
                           or_unset(env->max_isa), threads, or_unset(env->log), or_unset(env->cache_dir));
     return length < 0 ? 0 : (size_t)length;
 }

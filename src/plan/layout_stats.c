@@ -4,6 +4,7 @@
 #include "layout/layout_impl.h"
 #include "plan/schedule.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int compare(const void *x, const void *y) {
@@ -54,7 +55,7 @@ bstk_status bstk_layout_get_stats(const bstk_layout *layout, bstk_layout_stats *
     const bstk__work work = {.line_ptr = layout->row_ptr, .lines = lines, .repeats = 1, .parts = layout->block / 8};
     bstk__schedule schedule;
     BSTK_TRY(bstk__schedule_make(layout->ctx, &work, 64, &schedule));
-    s.task_imbalance = schedule.imbalance;
+    s.task_imbalance = fmax(1, schedule.imbalance * 8 / (double)bstk__max(8, schedule.tasks));
     bstk__schedule_free(layout->ctx, &schedule);
     *stats = s;
     return BSTK_OK;

@@ -1,17 +1,25 @@
-/* plan.c: life of a plan, its queries, and the workers that pull its tasks. */
+/* plan.c: life of a plan, its queries, and the workers that take its tasks. */
 #include "plan/plan_impl.h"
 
 #include "core/checked.h"
 #include "core/error.h"
 
+#include <math.h>
+#include <stdalign.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A task should outlast the few microseconds that waking a thread costs: at a few GFLOP/s this is some 20 us. */
-static const double TASK_COST = 100e3;
-/* More tasks than threads, so that threads that are slower, or started late, take fewer. */
-enum { TASKS_PER_THREAD = 8, TASKS_WITH_PROGRESS = 200, SCRATCH_ALIGN = 64 };
+/*
+ * Work of less than ALONE_NS stays on the calling thread: a fork and join costs 1 to 2 us, or 10 with helpers that
+ * sleep, which come 30 us later. Beyond it a worker has SHARE_NS at least. Tasks are so many that the last one of a
+ * slow worker is short beside the whole, and so long that beginning one (an atomic exchange, what a kernel prepares) is
+ * nothing beside it.
+ */
+static const double ALONE_NS = 50e3, SHARE_NS = 10e3, TASK_NS = 5e3;
+enum { TASKS_PER_WORKER = 32, TASKS_WITH_PROGRESS = 200, SCRATCH_ALIGN = 64 };
+/* More workers than these share the ranges: they are on the stack. */
+enum { MOST_RANGES = 64 };
 
 bstk_status bstk__plan_new(bstk_context *ctx, const bstk_layout *layout, const char *op, size_t bytes,
                            bstk_plan **out) {
@@ -65,18 +73,35 @@ double bstk_plan_imbalance(const bstk_plan *plan) {
     return plan->schedule.imbalance;
 }
 
+/* About how long the work takes one thread, within a factor of 3: operations, or bytes from the third cache. */
+static double estimate_ns(const bstk_plan *plan, const bstk__kernel *kernel, double cost) {
+    const bool scalar = strcmp(kernel->isa, "scalar") == 0, neon = strcmp(kernel->isa, "neon") == 0;
+    const double ops = (scalar ? 4 : neon ? 30 : 80) * (kernel->dtype == BSTK_F64 ? 0.5 : 1); /* a ns */
+    return fmax(cost / ops, plan->bytes / 20);
+}
+
+/* At most `most`, at least 1. */
+static int64_t whole(double count, int64_t most) {
+    return count < 1 ? 1 : count < (double)most ? (int64_t)count : most;
+}
+
 bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, const bstk__work *work, double cost,
                                 size_t worker_scratch) {
+    const double ns = estimate_ns(plan, kernel, cost);
     const int32_t threads = plan->ctx->num_threads;
-    int64_t tasks = threads == 1 ? 1 : (int64_t)threads * TASKS_PER_THREAD;
-    if (plan->ctx->opts.progress)
-        tasks = bstk__max(tasks, TASKS_WITH_PROGRESS);
-    else if (cost / TASK_COST < (double)tasks)
-        tasks = bstk__max(1, (int64_t)(cost / TASK_COST));
+    int64_t workers = ns < ALONE_NS ? 1 : whole(ns / SHARE_NS, threads);
+    int64_t tasks = workers == 1 ? 1 : bstk__max(workers, whole(ns / TASK_NS, workers * TASKS_PER_WORKER));
+    if (plan->ctx->opts.progress) {
+        workers = threads;
+        tasks = bstk__max(tasks, bstk__max(threads, TASKS_WITH_PROGRESS));
+    }
     BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, &plan->schedule));
     plan->fn = kernel->fn;
     plan->clears_scratch = kernel->scratch_bytes != NULL;
-    plan->workers = (int32_t)bstk__min(threads, plan->schedule.tasks);
+    plan->workers = (int32_t)bstk__min(workers, plan->schedule.tasks);
+    if (plan->workers) /* threads even out what the cut left: only a task beyond a thread's share holds them up */
+        plan->schedule.imbalance =
+            fmax(1, plan->schedule.imbalance * (double)plan->workers / (double)plan->schedule.tasks);
     snprintf(plan->kernel, sizeof plan->kernel, "%s", kernel->name);
     int64_t bytes = 0;
     plan->worker_scratch = (worker_scratch + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
@@ -84,8 +109,9 @@ bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, con
         return bstk__fail(BSTK_ERR_OVERFLOW, "%s: scratch of %d threads does not fit 64 bits", plan->op,
                           (int)plan->workers);
     plan->scratch_bytes = bytes ? (size_t)bytes + SCRATCH_ALIGN - 1 : 0; /* the caller's may be unaligned */
-    bstk__log(plan->ctx, BSTK__LOG_PLAN, "%s: %lld tasks on %d threads, largest %.2f of the mean, %zu bytes of scratch",
-              plan->kernel, (long long)plan->schedule.tasks, (int)plan->workers, plan->schedule.imbalance,
+    bstk__log(plan->ctx, BSTK__LOG_PLAN,
+              "%s: %lld tasks on %d threads, imbalance %.2f, some %.0f us, %zu bytes of scratch", plan->kernel,
+              (long long)plan->schedule.tasks, (int)plan->workers, plan->schedule.imbalance, ns / 1e3,
               plan->scratch_bytes);
     return BSTK_OK;
 }
@@ -116,15 +142,58 @@ bstk_status bstk__plan_take_scratch(const bstk_plan *plan, const char *who, bstk
     return BSTK_OK;
 }
 
+/* Tasks that nobody has begun: the first in the upper half of `left`, the end in the lower half. */
+typedef struct range {
+    alignas(64) atomic_uint_fast64_t left;
+} range;
+
 typedef struct task_run {
     const bstk_plan *plan;
     const void *args;
     char *scratch;
-    atomic_int_fast64_t next;
+    int32_t ranges;
+    range range[MOST_RANGES];
 } task_run;
 
-/* Worker i owns scratch slot i and pulls tasks until none is left. */
-static void pull_tasks(void *arg, int32_t worker) {
+static int64_t tasks_left(uint64_t left) {
+    return (int64_t)(left & UINT32_MAX) - (int64_t)(left >> 32);
+}
+
+/* The first task of a range, or the last one for another range's worker; -1 when none is left. */
+static int64_t take(range *r, bool first) {
+    uint64_t left = atomic_load_explicit(&r->left, memory_order_relaxed);
+    while (tasks_left(left) > 0)
+        if (atomic_compare_exchange_weak_explicit(&r->left, &left, first ? left + (UINT64_C(1) << 32) : left - 1,
+                                                  memory_order_relaxed, memory_order_relaxed))
+            return (int64_t)(first ? left >> 32 : (left & UINT32_MAX) - 1);
+    return -1;
+}
+
+/*
+ * A worker goes through its own range in order, so that what a kernel keeps in its scratch serves the next task as
+ * well. Then it takes from the far end of the fullest range.
+ */
+static int64_t next_task(task_run *run, int32_t own) {
+    int64_t task = take(&run->range[own], true);
+    while (task < 0) {
+        range *fullest = NULL;
+        int64_t most = 0;
+        for (int32_t i = 0; i < run->ranges; i++) {
+            const int64_t left = tasks_left(atomic_load_explicit(&run->range[i].left, memory_order_relaxed));
+            if (left > most) {
+                most = left;
+                fullest = &run->range[i];
+            }
+        }
+        if (fullest == NULL)
+            return -1;
+        task = take(fullest, false);
+    }
+    return task;
+}
+
+/* Worker i owns scratch slot i and takes tasks until none is left. */
+static void run_worker(void *arg, int32_t worker) {
     task_run *run = arg;
     const bstk__schedule *schedule = &run->plan->schedule;
     const bstk_context_opts *opts = &run->plan->ctx->opts;
@@ -132,10 +201,7 @@ static void pull_tasks(void *arg, int32_t worker) {
     void *scratch = run->scratch ? run->scratch + (size_t)worker * run->plan->worker_scratch : (char *)&none;
     if (run->scratch && run->plan->clears_scratch)
         memset(scratch, 0, SCRATCH_ALIGN);
-    for (;;) {
-        const int64_t t = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
-        if (t >= schedule->tasks)
-            return;
+    for (int64_t t; (t = next_task(run, worker % run->ranges)) >= 0;) {
         if (schedule->bounds[t] < schedule->bounds[t + 1])
             run->plan->fn(run->args, schedule->bounds[t], schedule->bounds[t + 1], scratch);
         if (opts->progress)
@@ -144,7 +210,16 @@ static void pull_tasks(void *arg, int32_t worker) {
 }
 
 void bstk__plan_run_tasks(const bstk_plan *plan, const void *args, void *scratch) {
-    task_run run = {.plan = plan, .args = args, .scratch = scratch};
-    atomic_init(&run.next, 0);
-    bstk__parallel_for(plan->ctx, plan->workers, pull_tasks, &run);
+    task_run run;
+    if (plan->schedule.tasks == 0)
+        return;
+    run.plan = plan;
+    run.args = args;
+    run.scratch = scratch;
+    run.ranges = (int32_t)bstk__min(plan->workers, MOST_RANGES);
+    for (int64_t i = 0; i < run.ranges; i++) {
+        const int64_t first = i * plan->schedule.tasks / run.ranges, end = (i + 1) * plan->schedule.tasks / run.ranges;
+        atomic_init(&run.range[i].left, (uint64_t)first << 32 | (uint64_t)end);
+    }
+    bstk__parallel_for(plan->ctx, plan->workers, run_worker, &run);
 }

@@ -21,7 +21,7 @@ struct bstk_plan {
 
     bstk__kernel_fn *fn;
     bstk__schedule schedule;
-    int32_t workers;       /* threads that pull tasks */
+    int32_t workers;       /* threads that take tasks */
     size_t worker_scratch; /* bytes of each, a multiple of 64 */
     bool clears_scratch;   /* the first 64 of them are 0 when a run begins: kernels with scratch_bytes want it */
 };
@@ -30,8 +30,8 @@ struct bstk_plan {
 bstk_status bstk__plan_new(bstk_context *ctx, const bstk_layout *layout, const char *op, size_t bytes, bstk_plan **out);
 
 /*
- * Finishes a plan of one kernel: schedule, workers and scratch. `task_flops` is the cost below which a task is not
- * worth a thread's attention; flops (or elements, for copies) must be set before.
+ * Finishes a plan of one kernel: schedule, workers and scratch. `cost` counts operations of a vector kernel, of which a
+ * thread does some 80 a ns; from it, or from `bytes` of the plan if they take longer, comes the number of workers.
  */
 bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, const bstk__work *work, double cost,
                                 size_t worker_scratch);

@@ -33,6 +33,14 @@ static int64_t first_unit_at(const bstk__work *w, int64_t cost, int64_t low, int
     return low;
 }
 
+/* A cut near `unit`: not within a line that costs no more than `mean`, but at its nearer end, and not before `low`. */
+static int64_t whole_lines(const bstk__work *w, int64_t unit, int64_t mean, int64_t low) {
+    const int64_t part = unit % w->parts, line = unit / w->parts % w->lines;
+    if (part == 0 || cost_before_line(w, line + 1) - cost_before_line(w, line) > mean)
+        return unit;
+    return bstk__max(low, unit - part + (2 * part < w->parts ? 0 : w->parts));
+}
+
 bstk_status bstk__schedule_make(bstk_context *ctx, const bstk__work *work, int64_t tasks, bstk__schedule *out) {
     int64_t units, blocks, cost, scaled;
     *out = (bstk__schedule){.tasks = 0, .bounds = NULL, .imbalance = 1.0};
@@ -52,7 +60,9 @@ bstk_status bstk__schedule_make(bstk_context *ctx, const bstk__work *work, int64
     int64_t largest = 0;
     bounds[0] = 0;
     for (int64_t t = 1; t <= tasks; t++) {
-        bounds[t] = t == tasks ? units : first_unit_at(work, t * cost / tasks, bounds[t - 1], units);
+        bounds[t] = t == tasks ? units
+                               : whole_lines(work, first_unit_at(work, t * cost / tasks, bounds[t - 1], units),
+                                             cost / tasks, bounds[t - 1]);
         largest = bstk__max(largest, cost_before_unit(work, bounds[t]) - cost_before_unit(work, bounds[t - 1]));
     }
     out->tasks = tasks;

@@ -5,6 +5,9 @@
  * is its stored blocks plus a constant, and it may be cut into `parts` equal parts (groups of element rows), so that
  * one global row does not hold up the rest. A task is a range of units; no unit is split, and results do not depend on
  * the cut: any number of tasks gives the same bits.
+ *
+ * Lines that are shorter than a task stay whole: kernels prepare something for each line that they begin (an attention
+ * that gathers the keys of 16 rows in two tasks does so twice), and all parts share the line's blocks in the caches.
  */
 #ifndef BSTK_SCHEDULE_H
 #define BSTK_SCHEDULE_H

@@ -1,7 +1,7 @@
 /*
  * test_schedule.c: the cut of work into tasks against a brute-force sum of unit costs: bounds rise and cover every unit
- * once, no task is larger than the mean and one unit, one global row is split, and what does not fit 64 bits is
- * refused.
+ * once, no task is larger than the mean and what is not cut, lines shorter than a task stay whole, one global row is
+ * split, and what does not fit 64 bits is refused.
  */
 #include "support/cm.h"
 
@@ -36,20 +36,24 @@ static void check(const bstk__work *w, int64_t tasks) {
         return;
     }
     int64_t total = 0, largest = 0, dearest = 0;
-    for (int64_t u = 0; u < units; ++u) {
+    for (int64_t u = 0; u < units; ++u)
         total += unit_cost(w, u);
-        dearest = unit_cost(w, u) > dearest ? unit_cost(w, u) : dearest;
+    for (int64_t u = 0; u < units; ++u) { /* a short line and a unit of it, or a unit of a long one */
+        const int64_t whole =
+            unit_cost(w, u) * w->parts <= total / s.tasks ? unit_cost(w, u) * (w->parts + 1) : unit_cost(w, u);
+        dearest = whole > dearest ? whole : dearest;
     }
     assert_int_equal(s.bounds[0], 0);
     assert_int_equal(s.bounds[s.tasks], units);
     for (int64_t t = 0; t < s.tasks; ++t) {
         int64_t cost = 0;
         assert_true(s.bounds[t] <= s.bounds[t + 1]);
+        assert_true(s.bounds[t] % w->parts == 0 || unit_cost(w, s.bounds[t]) * w->parts > total / s.tasks);
         for (int64_t u = s.bounds[t]; u < s.bounds[t + 1]; ++u)
             cost += unit_cost(w, u);
         largest = cost > largest ? cost : largest;
     }
-    /* A cut lies at the first unit that reaches its share, so a task is a mean and less than one unit too long. */
+    /* A cut lies at the first unit that reaches its share, or at the nearer end of the line around it. */
     const double mean = (double)total / (double)s.tasks;
     assert_true((double)largest <= mean + (double)dearest + 1);
     const double imbalance = total ? (double)largest / mean : 1;

@@ -1,6 +1,6 @@
 /*
  * test_threads.c: plans shared by threads, contexts of any thread count, the hooks for work and memory, life times, and
- * exact scratch. Threads are pthreads of our own, so that ThreadSanitizer sees them (build with BSTK_OPENMP=OFF there).
+ * exact scratch. The library's own threads are in test_pool.c.
  */
 #include "support/cm.h"
 
@@ -170,10 +170,17 @@ static float *result_under(bstk_context *ctx, int op) {
     return out;
 }
 
+static void ignore_progress(void *user, int64_t total) {
+    (void)user;
+    (void)total;
+}
+
+/* Of so many threads, however little there is to do: with `progress` a plan shares out small work as well. */
 static bstk_context *context_of(int32_t threads) {
     bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
     bstk_context *ctx = NULL;
     opts.num_threads = threads;
+    opts.progress = ignore_progress;
     ok(bstk_context_create(&opts, &ctx));
     return ctx;
 }
@@ -224,6 +231,7 @@ static bstk_context *hooked(void (*hook)(void *, int32_t, void (*)(void *, int32
     opts.parallel_for = hook;
     opts.parallel_user = calls;
     opts.num_threads = threads;
+    opts.progress = ignore_progress;
     ok(bstk_context_create(&opts, &ctx));
     return ctx;
 }
@@ -234,7 +242,12 @@ static void test_same_bits(void **state) {
     atomic_init(&calls[0], 0);
     atomic_init(&calls[1], 0);
     bstk_context *serial = context_of(1);
-    bstk_context *contexts[] = {NULL, context_of(2), context_of(7), hooked(pthread_for, &calls[0], 4),
+    bstk_context *contexts[] = {NULL,
+                                context_of(2),
+                                context_of(3),
+                                context_of(5),
+                                context_of(16),
+                                hooked(pthread_for, &calls[0], 4),
                                 hooked(reverse_for, &calls[1], 5)};
     for (int op = 0; op < OPS; ++op) {
         float *want = result_under(serial, op);
@@ -246,11 +259,118 @@ static void test_same_bits(void **state) {
         }
         free(want);
     }
-    /* All ops but the smallest copies are worth several threads here, so the hooks must have been asked. */
-    assert_true(atomic_load(&calls[0]) >= 5 && atomic_load(&calls[1]) == atomic_load(&calls[0]));
+    assert_true(atomic_load(&calls[0]) == OPS && atomic_load(&calls[1]) == OPS);
     bstk_context_release(serial);
     for (size_t c = 0; c < sizeof contexts / sizeof *contexts; ++c)
         bstk_context_release(contexts[c]);
+}
+
+/* What the hook is asked: n of 2 to num_threads, each i once, and only where there is enough to do. */
+typedef struct counted {
+    int asked;
+    int32_t least, most;
+} counted;
+
+static void count_for(void *user, int32_t n, void (*body)(void *arg, int32_t i), void *arg) {
+    counted *c = user;
+    c->least = c->asked == 0 || n < c->least ? n : c->least;
+    c->most = n > c->most ? n : c->most;
+    ++c->asked;
+    for (int32_t i = 0; i < n; ++i)
+        body(arg, i);
+}
+
+/* A dsd of 32 columns on a layout of `blocks` x `blocks` blocks of 16, all stored. */
+static int64_t run_square(bstk_context *ctx, int64_t blocks) {
+    bstk_layout_opts opts = BSTK_LAYOUT_OPTS_INIT;
+    bstk_layout *layout = NULL;
+    bstk_plan *plan = NULL;
+    gen_array a, b, c;
+    opts.kind = BSTK_LAYOUT_DENSE;
+    opts.rows = opts.cols = blocks;
+    opts.block = 16;
+    ok(bstk_layout_build(ctx, &opts, &layout));
+    make_array(&a, BSTK_F32, 3, shape(blocks * blocks, 16, 16), GEN_CONTIGUOUS, GEN_UNIFORM, 1);
+    make_array(&b, BSTK_F32, 2, shape(blocks * 16, 32), GEN_CONTIGUOUS, GEN_UNIFORM, 2);
+    make_array(&c, BSTK_F32, 2, shape(blocks * 16, 32), GEN_CONTIGUOUS, GEN_ZEROS, 3);
+    bstk_matmul_desc desc = BSTK_MATMUL_DESC_INIT;
+    desc.mode = BSTK_DSD;
+    desc.layout = layout;
+    desc.a = &a.t;
+    desc.b = &b.t;
+    desc.c = &c.t;
+    ok(bstk_matmul_plan(ctx, &desc, &plan));
+    const int64_t tasks = bstk_plan_tasks(plan);
+    ok(bstk_matmul(ctx, &desc, 1, 0));
+    bstk_plan_release(plan);
+    bstk_layout_release(layout);
+    gen_array_free(&a);
+    gen_array_free(&b);
+    gen_array_free(&c);
+    return tasks;
+}
+
+static void test_small_work_stays(void **state) {
+    (void)state;
+    counted c = {0};
+    bstk_context_opts opts = BSTK_CONTEXT_OPTS_INIT;
+    bstk_context *ctx = NULL;
+    opts.parallel_for = count_for;
+    opts.parallel_user = &c;
+    opts.num_threads = 6;
+    ok(bstk_context_create(&opts, &ctx));
+    /* 16 kFLOP to 131 kFLOP: under 50 us on any machine that has a vector kernel, or none. */
+    for (int64_t blocks = 1; blocks <= 2; ++blocks)
+        assert_int_equal(run_square(ctx, blocks), 1);
+    assert_int_equal(c.asked, 0);
+    /* 268 MFLOP: milliseconds. */
+    assert_true(run_square(ctx, 128) >= 6);
+    assert_int_equal(c.asked, 1);
+    assert_true(c.least == 6 && c.most == 6);
+    /* In between the workers are as many as the work is worth. */
+    for (int64_t blocks = 4; blocks <= 64; blocks += 4)
+        run_square(ctx, blocks);
+    assert_true(c.asked > 3 && c.least >= 2 && c.most <= 6);
+    bstk_context_release(ctx);
+}
+
+/* A row and a column of all blocks, as in Longformer and BigBird, do not hold up 16 threads: see
+ * bench/notes/threads.md. */
+static void test_global_rows(void **state) {
+    (void)state;
+    static const bstk_layout_kind kinds[] = {BSTK_LAYOUT_LONGFORMER, BSTK_LAYOUT_BIGBIRD};
+    bstk_context *ctx = context_of(16);
+    for (int k = 0; k < 2; ++k) {
+        bstk_layout_opts opts = BSTK_LAYOUT_OPTS_INIT;
+        bstk_layout *layout = NULL;
+        opts.kind = kinds[k];
+        opts.rows = opts.cols = 256;
+        opts.block = 16;
+        opts.window = 9;
+        opts.random = 2;
+        opts.global = 1;
+        ok(bstk_layout_build(ctx, &opts, &layout));
+        const int64_t m = 4096, d = 64;
+        const bstk_tensor t = bstk_tensor_make(NULL, BSTK_F32, 2, shape(m, d));
+        const bstk_tensor packed = bstk_tensor_make(NULL, BSTK_F32, 3, shape(bstk_layout_nnz(layout), 16, 16));
+        bstk_attention_desc attention = BSTK_ATTENTION_DESC_INIT;
+        attention.layout = layout;
+        attention.q = attention.k = attention.v = attention.o = &t;
+        bstk_matmul_desc dsd = BSTK_MATMUL_DESC_INIT;
+        dsd.mode = BSTK_DSD;
+        dsd.layout = layout;
+        dsd.a = &packed;
+        dsd.b = dsd.c = &t;
+        bstk_plan *plan = NULL;
+        ok(bstk_attention_plan(ctx, &attention, &plan));
+        assert_true(bstk_plan_imbalance(plan) < 1.01);
+        bstk_plan_release(plan);
+        ok(bstk_matmul_plan(ctx, &dsd, &plan));
+        assert_true(bstk_plan_imbalance(plan) < 1.01);
+        bstk_plan_release(plan);
+        bstk_layout_release(layout);
+    }
+    bstk_context_release(ctx);
 }
 
 /* ---- one plan, many threads
@@ -596,7 +716,8 @@ static void test_exact_scratch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_shared_plan),
+        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_small_work_stays),
+        cmocka_unit_test(test_global_rows),   cmocka_unit_test(test_shared_plan),
         cmocka_unit_test(test_messages),      cmocka_unit_test(test_references),
         cmocka_unit_test(test_plan_outlives), cmocka_unit_test(test_run_allocates_nothing),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_exact_scratch)};

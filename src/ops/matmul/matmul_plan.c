@@ -206,12 +206,21 @@ static int64_t sum_count(int64_t all, int64_t own) {
 
 /* Columns of B that a task works on, as a share of all that is even: so many that its rows, of `bytes` an element, fill
  * half of an L2 cache of 1 MiB, but never less than 256 bytes of a row, or its lines of S and C would be too short. A B
- * of up to 128 columns is not cut. */
-static void column_groups(bstk__spmm_args *g, size_t bytes) {
+ * of up to 128 columns is not cut.
+ *
+ * A worker packs all rows of a group of which it has any lines. So that packing is shared out as well, the groups of
+ * all `items` (batch items and heads of C) are a multiple of the threads while they are few, down to 32 columns; but a
+ * B that is read in place stays whole. */
+static void column_groups(bstk__spmm_args *g, size_t bytes, int64_t items, int64_t threads) {
     const int64_t size = (int64_t)bytes, half = (int64_t)512 << 10;
     int64_t cols = half / size / bstk__max(1, g->k) / 32 * 32;
     cols = g->n <= 128 ? 128 : bstk__max(256 / size, bstk__min(256, cols));
     g->groups = bstk__max(1, bstk__ceil_div(g->n, cols));
+    const bool in_place = g->n <= 128 && g->n % 16 == 0 && g->b.col == 1 && size >= 4;
+    if (!in_place && items > 0 && items < 4 * threads && items * g->groups < 4 * threads) {
+        const int64_t even = bstk__ceil_div(items * g->groups, threads) * threads;
+        g->groups = bstk__max(g->groups, bstk__min(bstk__ceil_div(even, items), bstk__ceil_div(g->n, 32)));
+    }
     g->group_cols = bstk__ceil_div(bstk__ceil_div(g->n, g->groups), 32) * 32;
     g->groups = bstk__max(1, bstk__ceil_div(g->n, bstk__max(1, g->group_cols)));
 }
@@ -310,7 +319,10 @@ static bstk_status fill_spmm(const problem *p, matmul_plan *plan, bstk__work *wo
                                         .edge = l->block,
                                         .parts = l->block / 8};
     bstk__spmm_args *g = &plan->args.spmm;
-    column_groups(g, bstk_dtype_size(c.dtype));
+    int64_t items;
+    if (!bstk__mul(c.shape[0], c.shape[1], &items))
+        items = INT64_MAX;
+    column_groups(g, bstk_dtype_size(c.dtype), items, plan->base.ctx->num_threads);
     *work = (bstk__work){.line_ptr = g->line_ptr,
                          .lines = l->heads * head_lines,
                          .parts = l->block / 8,
