@@ -54,7 +54,7 @@ bstk_status bstk_layout_get_stats(const bstk_layout *layout, bstk_layout_stats *
     /* As a dsd on 8 threads would be cut: 64 tasks, lines in groups of 8 element rows. */
     const bstk__work work = {.line_ptr = layout->row_ptr, .lines = lines, .repeats = 1, .parts = layout->block / 8};
     bstk__schedule schedule;
-    BSTK_TRY(bstk__schedule_make(layout->ctx, &work, 64, &schedule));
+    BSTK_TRY(bstk__schedule_make(layout->ctx, &work, 64, 8, &schedule));
     s.task_imbalance = fmax(1, schedule.imbalance * 8 / (double)bstk__max(8, schedule.tasks));
     bstk__schedule_free(layout->ctx, &schedule);
     *stats = s;

@@ -95,10 +95,12 @@ bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, con
         workers = threads;
         tasks = bstk__max(tasks, bstk__max(threads, TASKS_WITH_PROGRESS));
     }
-    BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, &plan->schedule));
+    BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, workers, &plan->schedule));
     plan->fn = kernel->fn;
     plan->clears_scratch = kernel->scratch_bytes != NULL;
     plan->workers = (int32_t)bstk__min(workers, plan->schedule.tasks);
+    if (plan->entry_cost > 0) /* a thief gains while the others' rest takes longer than its entry and first task */
+        plan->leave = 1 + whole(plan->entry_cost / (cost / (double)bstk__max(1, plan->schedule.tasks)), INT32_MAX);
     if (plan->workers) /* threads even out what the cut left: only a task beyond a thread's share holds them up */
         plan->schedule.imbalance =
             fmax(1, plan->schedule.imbalance * (double)plan->workers / (double)plan->schedule.tasks);
@@ -145,6 +147,7 @@ bstk_status bstk__plan_take_scratch(const bstk_plan *plan, const char *who, bstk
 /* Tasks that nobody has begun: the first in the upper half of `left`, the end in the lower half. */
 typedef struct range {
     alignas(64) atomic_uint_fast64_t left;
+    atomic_bool begun; /* by a worker of its own */
 } range;
 
 typedef struct task_run {
@@ -171,18 +174,21 @@ static int64_t take(range *r, bool first) {
 
 /*
  * A worker goes through its own range in order, so that what a kernel keeps in its scratch serves the next task as
- * well. Then it takes from the far end of the fullest range.
+ * well. Then it takes from the far end of the fullest range, unless that one's worker will be through before it pays.
  */
 static int64_t next_task(task_run *run, int32_t own) {
     int64_t task = take(&run->range[own], true);
+    atomic_store_explicit(&run->range[own].begun, true, memory_order_relaxed);
     while (task < 0) {
         range *fullest = NULL;
         int64_t most = 0;
         for (int32_t i = 0; i < run->ranges; i++) {
-            const int64_t left = tasks_left(atomic_load_explicit(&run->range[i].left, memory_order_relaxed));
-            if (left > most) {
+            range *r = &run->range[i];
+            const int64_t left = tasks_left(atomic_load_explicit(&r->left, memory_order_relaxed));
+            const bool begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
+            if (left > most && (!begun || left > run->plan->leave)) {
                 most = left;
-                fullest = &run->range[i];
+                fullest = r;
             }
         }
         if (fullest == NULL)
@@ -220,6 +226,7 @@ void bstk__plan_run_tasks(const bstk_plan *plan, const void *args, void *scratch
     for (int64_t i = 0; i < run.ranges; i++) {
         const int64_t first = i * plan->schedule.tasks / run.ranges, end = (i + 1) * plan->schedule.tasks / run.ranges;
         atomic_init(&run.range[i].left, (uint64_t)first << 32 | (uint64_t)end);
+        atomic_init(&run.range[i].begun, false);
     }
     bstk__parallel_for(plan->ctx, plan->workers, run_worker, &run);
 }

@@ -22,6 +22,8 @@ struct bstk_plan {
     bstk__kernel_fn *fn;
     bstk__schedule schedule;
     int32_t workers;       /* threads that take tasks */
+    double entry_cost;     /* set before bstk__plan_schedule, as its `cost`: before a first task in another's range */
+    int64_t leave;         /* tasks that are left to a worker that is at them: fewer than that cost */
     size_t worker_scratch; /* bytes of each, a multiple of 64 */
     bool clears_scratch;   /* the first 64 of them are 0 when a run begins: kernels with scratch_bytes want it */
 };

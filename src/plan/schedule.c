@@ -33,15 +33,17 @@ static int64_t first_unit_at(const bstk__work *w, int64_t cost, int64_t low, int
     return low;
 }
 
-/* A cut near `unit`: not within a line that costs no more than `mean`, but at its nearer end, and not before `low`. */
-static int64_t whole_lines(const bstk__work *w, int64_t unit, int64_t mean, int64_t low) {
+/* A cut near `unit`, not before `low`: at the nearer end of a line that costs no more than `keep`, or of a grain. */
+static int64_t cut_near(const bstk__work *w, int64_t unit, int64_t keep, int64_t low) {
     const int64_t part = unit % w->parts, line = unit / w->parts % w->lines;
-    if (part == 0 || cost_before_line(w, line + 1) - cost_before_line(w, line) > mean)
-        return unit;
-    return bstk__max(low, unit - part + (2 * part < w->parts ? 0 : w->parts));
+    const bool stays = cost_before_line(w, line + 1) - cost_before_line(w, line) <= keep;
+    const int64_t step = stays ? w->parts : bstk__max(1, bstk__min(w->grain, w->parts));
+    const int64_t near = bstk__min(w->parts, (part + step / 2) / step * step);
+    return bstk__max(low, unit - part + near);
 }
 
-bstk_status bstk__schedule_make(bstk_context *ctx, const bstk__work *work, int64_t tasks, bstk__schedule *out) {
+bstk_status bstk__schedule_make(bstk_context *ctx, const bstk__work *work, int64_t tasks, int64_t threads,
+                                bstk__schedule *out) {
     int64_t units, blocks, cost, scaled;
     *out = (bstk__schedule){.tasks = 0, .bounds = NULL, .imbalance = 1.0};
     blocks = work->line_ptr ? work->line_ptr[work->lines] - work->line_ptr[0] : work->lines;
@@ -57,12 +59,12 @@ bstk_status bstk__schedule_make(bstk_context *ctx, const bstk__work *work, int64
     int64_t *bounds = bstk__alloc(ctx, tasks + 1, sizeof *bounds);
     if (bounds == NULL)
         return bstk__fail(BSTK_ERR_NOMEM, "schedule: out of memory (%lld tasks)", (long long)tasks);
+    const int64_t keep = cost / (work->whole ? bstk__min(tasks, threads) : tasks);
     int64_t largest = 0;
     bounds[0] = 0;
     for (int64_t t = 1; t <= tasks; t++) {
-        bounds[t] = t == tasks ? units
-                               : whole_lines(work, first_unit_at(work, t * cost / tasks, bounds[t - 1], units),
-                                             cost / tasks, bounds[t - 1]);
+        const int64_t share = first_unit_at(work, t * cost / tasks, bounds[t - 1], units);
+        bounds[t] = t == tasks ? units : cut_near(work, share, keep, bounds[t - 1]);
         largest = bstk__max(largest, cost_before_unit(work, bounds[t]) - cost_before_unit(work, bounds[t - 1]));
     }
     out->tasks = tasks;

@@ -25,10 +25,10 @@ static int64_t unit_cost(const bstk__work *w, int64_t unit) {
     return blocks_of(w, unit / w->parts % w->lines) + w->line_cost;
 }
 
-static void check(const bstk__work *w, int64_t tasks) {
+static void check(const bstk__work *w, int64_t tasks, int64_t threads) {
     const int64_t units = w->lines * w->parts * w->repeats;
     bstk__schedule s;
-    ok(bstk__schedule_make(context(), w, tasks, &s));
+    ok(bstk__schedule_make(context(), w, tasks, threads, &s));
     assert_int_equal(s.tasks, units < tasks ? units : tasks);
     if (units == 0) {
         assert_null(s.bounds);
@@ -38,22 +38,25 @@ static void check(const bstk__work *w, int64_t tasks) {
     int64_t total = 0, largest = 0, dearest = 0;
     for (int64_t u = 0; u < units; ++u)
         total += unit_cost(w, u);
-    for (int64_t u = 0; u < units; ++u) { /* a short line and a unit of it, or a unit of a long one */
-        const int64_t whole =
-            unit_cost(w, u) * w->parts <= total / s.tasks ? unit_cost(w, u) * (w->parts + 1) : unit_cost(w, u);
-        dearest = whole > dearest ? whole : dearest;
+    const int64_t keep = w->whole && threads < s.tasks ? threads : s.tasks;
+    const int64_t grain = w->grain > 1 ? w->grain : 1;
+    for (int64_t u = 0; u < units; ++u) { /* a line that stays whole and a unit of it, or a grain of a long one */
+        const int64_t line = unit_cost(w, u) * w->parts, unit = unit_cost(w, u);
+        const int64_t most = line <= total / keep ? line + unit : (grain < w->parts ? grain : w->parts) * unit + unit;
+        dearest = most > dearest ? most : dearest;
     }
     assert_int_equal(s.bounds[0], 0);
     assert_int_equal(s.bounds[s.tasks], units);
     for (int64_t t = 0; t < s.tasks; ++t) {
         int64_t cost = 0;
         assert_true(s.bounds[t] <= s.bounds[t + 1]);
-        assert_true(s.bounds[t] % w->parts == 0 || unit_cost(w, s.bounds[t]) * w->parts > total / s.tasks);
+        assert_true(s.bounds[t] % w->parts == 0 ||
+                    (s.bounds[t] % w->parts % grain == 0 && unit_cost(w, s.bounds[t]) * w->parts > total / keep));
         for (int64_t u = s.bounds[t]; u < s.bounds[t + 1]; ++u)
             cost += unit_cost(w, u);
         largest = cost > largest ? cost : largest;
     }
-    /* A cut lies at the first unit that reaches its share, or at the nearer end of the line around it. */
+    /* A cut lies at the first unit that reaches its share, or at the nearer end of the line or grain around it. */
     const double mean = (double)total / (double)s.tasks;
     assert_true((double)largest <= mean + (double)dearest + 1);
     const double imbalance = total ? (double)largest / mean : 1;
@@ -73,12 +76,18 @@ static void test_random_work(void **state) {
     (void)state;
     for (int round = 0; round < 3000; ++round) {
         int64_t ptr[65] = {draw(2) * 7}; /* prefix sums of a head need not start at 0 */
-        bstk__work w = {.lines = draw(65), .repeats = draw(5), .parts = 1 + draw(8), .line_cost = draw(3)};
+        bstk__work w = {.lines = draw(65),
+                        .repeats = draw(5),
+                        .parts = 1 + draw(8),
+                        .line_cost = draw(3),
+                        .grain = draw(5),
+                        .whole = draw(2)};
         const int64_t longest = 1 + draw(40);
         for (int64_t line = 0; line < w.lines; ++line)
             ptr[line + 1] = ptr[line] + (draw(3) ? draw(longest) : 0); /* a third of the lines is empty */
         w.line_ptr = draw(4) ? ptr : NULL;
-        check(&w, 1 + draw(100));
+        const int64_t threads = 1 + draw(8);
+        check(&w, threads + draw(100), threads);
     }
 }
 
@@ -91,10 +100,10 @@ static void test_global_row_is_split(void **state) {
     const bstk__work whole = {.line_ptr = ptr, .lines = 64, .repeats = 1, .parts = 1};
     const bstk__work parts = {.line_ptr = ptr, .lines = 64, .repeats = 1, .parts = 32};
     bstk__schedule s;
-    ok(bstk__schedule_make(context(), &whole, 16, &s));
+    ok(bstk__schedule_make(context(), &whole, 16, 4, &s));
     assert_true(s.imbalance > 10);
     bstk__schedule_free(context(), &s);
-    ok(bstk__schedule_make(context(), &parts, 16, &s));
+    ok(bstk__schedule_make(context(), &parts, 16, 4, &s));
     assert_true(s.imbalance < 1.5); /* the mean is 66 blocks, a unit 31 */
     int tasks_in_row = 0;
     for (int64_t t = 0; t < s.tasks; ++t)
@@ -106,11 +115,11 @@ static void test_global_row_is_split(void **state) {
 static void test_nothing_to_do(void **state) {
     (void)state;
     const int64_t empty[4] = {5, 5, 5, 5};
-    check(&(bstk__work){.line_ptr = empty, .lines = 3, .repeats = 0, .parts = 2}, 8);
-    check(&(bstk__work){.line_ptr = empty, .lines = 0, .repeats = 3, .parts = 2}, 8);
+    check(&(bstk__work){.line_ptr = empty, .lines = 3, .repeats = 0, .parts = 2}, 8, 2);
+    check(&(bstk__work){.line_ptr = empty, .lines = 0, .repeats = 3, .parts = 2}, 8, 2);
     /* No blocks and no cost for lines, but units: all of them are in some task. */
-    check(&(bstk__work){.line_ptr = empty, .lines = 3, .repeats = 2, .parts = 2}, 4);
-    check(&(bstk__work){.line_ptr = empty, .lines = 3, .repeats = 2, .parts = 2, .line_cost = 1}, 4);
+    check(&(bstk__work){.line_ptr = empty, .lines = 3, .repeats = 2, .parts = 2}, 4, 2);
+    check(&(bstk__work){.line_ptr = empty, .lines = 3, .repeats = 2, .parts = 2, .line_cost = 1}, 4, 2);
 }
 
 static void test_overflow(void **state) {
@@ -129,11 +138,11 @@ static void test_overflow(void **state) {
         char text[128];
         snprintf(text, sizeof text, "schedule: the work of %lld lines x %lld repeats does not fit 64 bits",
                  (long long)works[i].lines, (long long)works[i].repeats);
-        refused(bstk__schedule_make(context(), &works[i], 64, &s), BSTK_ERR_OVERFLOW, text);
+        refused(bstk__schedule_make(context(), &works[i], 64, 8, &s), BSTK_ERR_OVERFLOW, text);
         assert_null(s.bounds);
     }
     bstk__schedule s; /* as large as it gets */
-    ok(bstk__schedule_make(context(), &works[5], 2, &s));
+    ok(bstk__schedule_make(context(), &works[5], 2, 1, &s));
     assert_int_equal(s.tasks, 1);
     bstk__schedule_free(context(), &s);
 }
@@ -144,7 +153,7 @@ static void test_out_of_memory(void **state) {
     bstk_context *ctx = watched_context(&w, NULL);
     bstk__schedule s;
     atomic_store(&w.fail_at, 1);
-    refused(bstk__schedule_make(ctx, &(bstk__work){.lines = 10, .repeats = 1, .parts = 1}, 4, &s), BSTK_ERR_NOMEM,
+    refused(bstk__schedule_make(ctx, &(bstk__work){.lines = 10, .repeats = 1, .parts = 1}, 4, 2, &s), BSTK_ERR_NOMEM,
             "schedule: out of memory (4 tasks)");
     assert_null(s.bounds);
     bstk_context_release(ctx);

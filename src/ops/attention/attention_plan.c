@@ -170,7 +170,12 @@ static bstk_status finish_fused(const bstk_attention_desc *d, const bstk__attent
         .op = OP, .dtype = dtype, .packed_dtype = dtype, .block = g->edge, .args = g, .forced = d->kernel};
     const bstk__kernel *kernel;
     BSTK_TRY(bstk__select(plan->base.ctx, kernels, sizeof kernels / sizeof *kernels, &question, &kernel));
-    bstk__work work = {.line_ptr = g->line_ptr, .lines = g->lines, .parts = g->parts, .line_cost = 1};
+    bstk__work work = {.line_ptr = g->line_ptr,
+                       .lines = g->lines,
+                       .parts = g->parts,
+                       .line_cost = 1,
+                       .grain = 4, /* 32 rows: two vectors of queries */
+                       .whole = true};
     if (!bstk__mul(s->batches, g->heads / bstk__max(1, g->layout_heads), &work.repeats))
         return bstk__fail(BSTK_ERR_OVERFLOW, "attention: %lld batches x %lld heads do not fit 64 bits",
                           (long long)s->batches, (long long)g->heads);

@@ -225,7 +225,7 @@ static bstk_status finish(const bstk_norm_desc *d, const bstk__norm_problem *p, 
     /* layernorm: 1 for the mean, 3 for the variance, 4 for y; rmsnorm: 2 for the squares, 3 for y */
     plan->base.flops = (d->kind == BSTK_LAYERNORM ? 8 : 5) * elements;
     plan->base.bytes = bstk__norm_bytes(given, TENSORS);
-    return bstk__plan_schedule(&plan->base, kernel, &work, plan->base.flops, 0);
+    return bstk__plan_schedule(&plan->base, kernel, &work, 2 * plan->base.flops, 0);
 }
 
 bstk_status bstk_norm_plan(bstk_context *ctx, const bstk_norm_desc *desc, bstk_plan **out) {
