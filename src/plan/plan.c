@@ -95,6 +95,7 @@ bstk_status bstk__plan_schedule(bstk_plan *plan, const bstk__kernel *kernel, con
         workers = threads;
         tasks = bstk__max(tasks, bstk__max(threads, TASKS_WITH_PROGRESS));
     }
+    tasks = bstk__ceil_div(tasks, workers) * workers; /* even ranges */
     BSTK_TRY(bstk__schedule_make(plan->ctx, work, tasks, workers, &plan->schedule));
     plan->fn = kernel->fn;
     plan->clears_scratch = kernel->scratch_bytes != NULL;

@@ -199,7 +199,7 @@ static void test_signals(void **state) {
 static void *count_cpus(void *arg) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(sched_getcpu(), &set);
+    CPU_SET((size_t)sched_getcpu(), &set);
     if (sched_setaffinity(0, sizeof set, &set) == 0)
         *(int32_t *)arg = bstk__pool_cpus();
     return NULL;

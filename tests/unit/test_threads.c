@@ -362,6 +362,11 @@ static void test_global_rows(void **state) {
         dsd.a = &packed;
         dsd.b = dsd.c = &t;
         bstk_plan *plan = NULL;
+        ok(bstk_attention_plan(ctx, &attention, &plan)); /* 16 rows fill one vector of queries: they are not cut */
+        assert_true(bstk_plan_imbalance(plan) > 1.1 && bstk_plan_imbalance(plan) < 1.5);
+        bstk_plan_release(plan);
+        const bstk_tensor heads = bstk_tensor_make(NULL, BSTK_F32, 3, shape(4, m, d));
+        attention.q = attention.k = attention.v = attention.o = &heads;
         ok(bstk_attention_plan(ctx, &attention, &plan));
         assert_true(bstk_plan_imbalance(plan) < 1.01);
         bstk_plan_release(plan);
