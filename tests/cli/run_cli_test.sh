@@ -18,7 +18,7 @@ mkdir "$folder/work" "$folder/bin"
 ln -s "$tool" "$folder/bin/bstk"
 ln -s "$npy_tool" "$folder/bin/npy_tool"
 cd "$folder/work" || exit 1
-unset BSTK_MAX_ISA BSTK_NUM_THREADS BSTK_LOG BSTK_CACHE_DIR NO_COLOR ARGP_HELP_FMT
+unset BSTK_MAX_ISA BSTK_NUM_THREADS OMP_NUM_THREADS BSTK_LOG BSTK_CACHE_DIR NO_COLOR ARGP_HELP_FMT
 export PATH="$folder/bin:$PATH" LC_ALL=C TERM=dumb data
 failed=0 cases=0
 

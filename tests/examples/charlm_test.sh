@@ -16,7 +16,6 @@ refused() { # exit status, what the line must name, arguments
     grep -q "^charlm: .*$what" "$dir/err" && [ "$(wc -l <"$dir/err")" -eq 1 ] || fail "charlm $*: $(cat "$dir/err")"
 }
 
-export OMP_WAIT_POLICY=passive           # beside other tests
 head -c 81920 examples/data/charlm_text.txt >"$dir/text" # 20 pieces, 2 of them for validation
 
 run() { "$charlm" --text "$dir/text" --context 256 --steps 40 --seed 1 "$@"; }

@@ -595,9 +595,9 @@ static void test_run(void **state) {
     refused(bstk_softmax_grad_run(plan, &d, &exec), BSTK_ERR_INVALID,
             "softmax_grad: d_x overlaps d_y; expected d_y itself (in place) or other memory");
     d = f.desc;
-    d.d_rpe = &t;
-    t = f.out[D_RPE].t;
-    t.data = (float *)f.out[D_ATTN].t.data;
+    d.d_attn_mask = &t; /* the smaller of the two, so that it reaches no other one */
+    t = f.out[D_ATTN].t;
+    t.data = f.out[D_RPE].t.data;
     refused(bstk_softmax_grad_run(plan, &d, &exec), BSTK_ERR_INVALID, "softmax_grad: d_attn_mask overlaps d_rpe");
     d = f.desc;
     d.d_sinks = &t;
