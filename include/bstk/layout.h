@@ -182,7 +182,7 @@ typedef struct bstk_layout_stats {
     int64_t empty_rows, empty_cols; /* of all heads */
     int64_t head_min, head_max;     /* blocks of a head */
     double row_imbalance;           /* row_max / row_mean: how uneven a cut by rows would be; 1 is even */
-    double task_imbalance; /* of a dsd on 8 threads, as bstk_plan_imbalance tells it; 1 is even */
+    double task_imbalance;          /* of a dsd on 8 threads, as bstk_plan_imbalance tells it; 1 is even */
 } bstk_layout_stats;
 
 BSTK_API BSTK_NODISCARD bstk_status bstk_layout_get_stats(const bstk_layout *layout, bstk_layout_stats *stats);

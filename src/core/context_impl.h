@@ -42,8 +42,8 @@ __attribute__((format(printf, 3, 4)))
 void bstk__log(bstk_context *ctx, bstk__log_category category, const char *format, ...);
 
 /*
- * Shares out one piece of work among n bodies: body(arg, i) for each i in [0, n) by the user's hook, or without one for 0
- * here and for some of the others on helpers (pool.h). No i runs twice, so i can own scratch; the first body that
+ * Shares out one piece of work among n bodies: body(arg, i) for each i in [0, n) by the user's hook, or without one for
+ * 0 here and for some of the others on helpers (pool.h). No i runs twice, so i can own scratch; the first body that
  * returns has found no work left.
  */
 void bstk__parallel_for(bstk_context *ctx, int32_t n, void (*body)(void *arg, int32_t i), void *arg);
