@@ -38,6 +38,11 @@ static const entry product_entries[] = {
     {0, 2, 13, 4, 6, 33, 2, 2, "bernoulli(0.6,6):ta:tc"},
     {0, 2, 13, 4, 6, 33, 2, 2, "bernoulli(0.6,6):tb:tc"},
     {0, 2, 13, 4, 6, 33, 2, 2, "bernoulli(0.6,6):ta:tb:tc"},
+    /* rows of 0 to 9 blocks, and a long inner axis: what makes tiles of several blocks */
+    {8, 6, 5, 9, 3, 37, 2, 2, "bernoulli(0.6,5)"},
+    {8, 2, 0, 7, 0, 40, 1, 1, "ones:tb"},
+    {16, 3, 0, 5, 7, 600, 1, 1, "bernoulli(0.7,3)"},
+    {8, 1, 0, 5, 0, 1100, 1, 1, "ones"},
     /* dense sizes */
     {0, 2, 0, 2, 0, 0, 1, 1, "ones"},
     {0, 2, 0, 2, 3, 1, 1, 2, "tril"},

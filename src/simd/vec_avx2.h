@@ -37,6 +37,14 @@ static inline vf vf_load(const float *p) {
 static inline void vf_store(float *p, vf v) {
     _mm256_storeu_ps(p, v);
 }
+/* A vector of two halves, and its halves to two places. */
+static inline vf vf_halves(const float *low, const float *high) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+}
+static inline void vf_put_halves(float *low, float *high, vf v) {
+    _mm_storeu_ps(low, _mm256_castps256_ps128(v));
+    _mm_storeu_ps(high, _mm256_extractf128_ps(v, 1));
+}
 static inline vf vf_add(vf a, vf b) {
     return _mm256_add_ps(a, b);
 }

@@ -36,6 +36,14 @@ static inline vf vf_load(const float *p) {
 static inline void vf_store(float *p, vf v) {
     _mm512_storeu_ps(p, v);
 }
+/* A vector of two halves, and its halves to two places. */
+static inline vf vf_halves(const float *low, const float *high) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(low)), _mm256_loadu_ps(high), 1);
+}
+static inline void vf_put_halves(float *low, float *high, vf v) {
+    _mm256_storeu_ps(low, _mm512_castps512_ps256(v));
+    _mm256_storeu_ps(high, _mm512_extractf32x8_ps(v, 1));
+}
 static inline vf vf_add(vf a, vf b) {
     return _mm512_add_ps(a, b);
 }

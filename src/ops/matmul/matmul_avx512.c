@@ -32,10 +32,12 @@
 #undef ACC_AS
 #undef VEC
 #undef V
-#define ACC     float
-#define ACC_AS  f32
-#define VEC     vf
-#define V(name) vf_##name
+#undef HALF_BLOCKS
+#define ACC         float
+#define ACC_AS      f32
+#define VEC         vf
+#define V(name)     vf_##name
+#define HALF_BLOCKS 1 /* blocks of 8 */
 
 #define SUFFIX      f32_avx512
 #define DENSE       float

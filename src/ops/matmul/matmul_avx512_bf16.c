@@ -10,13 +10,14 @@
 
 #include <string.h>
 
-#define ROWS    8
-#define VECS    2
-#define PAIRS   1
-#define ACC     float
-#define ACC_AS  f32
-#define VEC     vf
-#define V(name) vf_##name
+#define ROWS        8
+#define VECS        2
+#define PAIRS       1
+#define ACC         float
+#define ACC_AS      f32
+#define VEC         vf
+#define V(name)     vf_##name
+#define HALF_BLOCKS 1 /* blocks of 8 */
 
 #define SUFFIX      bf16_avx512_bf16
 #define DENSE       uint16_t

@@ -15,9 +15,10 @@ enum {
     AHEAD = 4      /* links by which the left operand is prefetched, at most */
 };
 
-/* How a tile finds its right operand: packed in panels of the tile's vectors, in place, or as two panels of one vector;
+/* How a tile finds its right operand: packed in panels of the tile's vectors, in place, as two panels of one vector, or
+ * as panels of half a vector, two or four;
  * and its left one: a row's steps side by side, a step's rows side by side, or neither. */
-enum { BSTK__PANEL, BSTK__IN_PLACE, BSTK__PAIR };
+enum { BSTK__PANEL, BSTK__IN_PLACE, BSTK__PAIR, BSTK__HALVES };
 enum { BSTK__BY_STEPS, BSTK__BY_ROWS, BSTK__ANY, BSTK__SKIP_ZEROS };
 
 /* Strides in bytes. */
@@ -34,6 +35,7 @@ typedef struct bstk__chain {
     int64_t right_step;           /* in place: from a step to the next one */
     int64_t right_vec;            /* of a pair: from one panel to the other */
     int64_t next_vec;             /* the same of what is prefetched */
+    int64_t half[4];              /* of halves: bytes from a link's right operand to each panel */
     bool by_steps, by_rows;       /* every left operand is BSTK__BY_STEPS, or BSTK__BY_ROWS */
     bstk__link at[LINKS + AHEAD]; /* some more, to be prefetched */
 } bstk__chain;
