@@ -30,6 +30,14 @@ static inline vf vf_load(const float *p) {
 static inline void vf_store(float *p, vf v) {
     vst1q_f32(p, v);
 }
+/* A vector of two halves, and its halves to two places. */
+static inline vf vf_halves(const float *low, const float *high) {
+    return vcombine_f32(vld1_f32(low), vld1_f32(high));
+}
+static inline void vf_put_halves(float *low, float *high, vf v) {
+    vst1_f32(low, vget_low_f32(v));
+    vst1_f32(high, vget_high_f32(v));
+}
 static inline vf vf_add(vf a, vf b) {
     return vaddq_f32(a, b);
 }
