@@ -367,6 +367,43 @@ static inline void vd_transpose(vd r[4]) {
     r[3] = _mm256_permute2f128_pd(t1, t3, 0x31);
 }
 
+/* ---- integers ------------------------------------------------------------------------------------------------------
+ */
+
+typedef __m256i vu; /* of 64 bits */
+
+enum { vu_LANES = 4 };
+
+static inline vu vu_all(uint64_t x) {
+    return _mm256_set1_epi64x((int64_t)x);
+}
+/* first, first + 1 and so on */
+static inline vu vu_count(uint64_t first) {
+    return _mm256_add_epi64(vu_all(first), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+static inline vu vu_xor(vu a, vu b) {
+    return _mm256_xor_si256(a, b);
+}
+/* The lower 32 bits of one times those of the other. */
+static inline vu vu_product(vu a, vu b) {
+    return _mm256_mul_epu32(a, b);
+}
+/* The upper 32 bits as a number. */
+static inline vu vu_upper(vu a) {
+    return _mm256_srli_epi64(a, 32);
+}
+/* Byte 4k + w of p becomes 1 where the lower 32 bits of v[w], lane k, are at least `least` (up to 2^32), else 0. */
+static inline void vu_put_flags(uint8_t *p, const vu v[4], vu least) {
+    __m256i flags = _mm256_setzero_si256();
+    for (int w = 0; w < 4; w++) {
+        const __m256i low = _mm256_and_si256(v[w], vu_all(0xffffffff));
+        const __m256i drop = _mm256_cmpgt_epi64(least, low); /* both below 2^63 */
+        flags = _mm256_or_si256(flags, _mm256_andnot_si256(drop, vu_all(UINT64_C(1) << 8 * w)));
+    }
+    const __m256i lower = _mm256_permutevar8x32_epi32(flags, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(lower));
+}
+
 #include "simd/vec_math.inc"
 
 #endif

@@ -381,6 +381,41 @@ static inline void vd_transpose(vd r[8]) {
         r[i] = t[i];
 }
 
+/* ---- integers ------------------------------------------------------------------------------------------------------
+ */
+
+typedef __m512i vu; /* of 64 bits */
+
+enum { vu_LANES = 8 };
+
+static inline vu vu_all(uint64_t x) {
+    return _mm512_set1_epi64((int64_t)x);
+}
+/* first, first + 1 and so on */
+static inline vu vu_count(uint64_t first) {
+    return _mm512_add_epi64(vu_all(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline vu vu_xor(vu a, vu b) {
+    return _mm512_xor_si512(a, b);
+}
+/* The lower 32 bits of one times those of the other. */
+static inline vu vu_product(vu a, vu b) {
+    return _mm512_mul_epu32(a, b);
+}
+/* The upper 32 bits as a number. */
+static inline vu vu_upper(vu a) {
+    return _mm512_srli_epi64(a, 32);
+}
+/* Byte 4k + w of p becomes 1 where the lower 32 bits of v[w], lane k, are at least `least` (up to 2^32), else 0. */
+static inline void vu_put_flags(uint8_t *p, const vu v[4], vu least) {
+    __m512i flags = _mm512_setzero_si512();
+    for (int w = 0; w < 4; w++) {
+        const __m512i low = _mm512_and_si512(v[w], vu_all(0xffffffff));
+        flags = _mm512_mask_or_epi64(flags, _mm512_cmpge_epu64_mask(low, least), flags, vu_all(UINT64_C(1) << 8 * w));
+    }
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi64_epi32(flags));
+}
+
 #include "simd/vec_math.inc"
 
 #endif

@@ -339,6 +339,41 @@ static inline void vd_transpose(vd r[2]) {
     r[0] = even;
 }
 
+/* ---- integers ------------------------------------------------------------------------------------------------------
+ */
+
+typedef uint64x2_t vu;
+
+enum { vu_LANES = 2 };
+
+static inline vu vu_all(uint64_t x) {
+    return vdupq_n_u64(x);
+}
+/* first, first + 1 */
+static inline vu vu_count(uint64_t first) {
+    return vcombine_u64(vdup_n_u64(first), vdup_n_u64(first + 1));
+}
+static inline vu vu_xor(vu a, vu b) {
+    return veorq_u64(a, b);
+}
+/* The lower 32 bits of one times those of the other. */
+static inline vu vu_product(vu a, vu b) {
+    return vmull_u32(vmovn_u64(a), vmovn_u64(b));
+}
+/* The upper 32 bits as a number. */
+static inline vu vu_upper(vu a) {
+    return vshrq_n_u64(a, 32);
+}
+/* Byte 4k + w of p becomes 1 where the lower 32 bits of v[w], lane k, are at least `least` (up to 2^32), else 0. */
+static inline void vu_put_flags(uint8_t *p, const vu v[4], vu least) {
+    vu flags = vu_all(0);
+    for (int w = 0; w < 4; w++) {
+        const vu kept = vcgeq_u64(vandq_u64(v[w], vu_all(0xffffffff)), least);
+        flags = vorrq_u64(flags, vandq_u64(kept, vu_all(UINT64_C(1) << 8 * w)));
+    }
+    vst1_u8(p, vreinterpret_u8_u32(vmovn_u64(flags)));
+}
+
 #include "simd/vec_math.inc"
 
 #endif

@@ -354,7 +354,7 @@ static void test_scratch(void **state) {
     setup(&f, full_layout(H), NULL);
     forward(&f);
     ok(bstk_softmax_grad_plan(ctx, &f.desc, &plan));
-    assert_string_equal(bstk_plan_kernel(plan), "softmax_grad_f32_scalar");
+    assert_non_null(strstr(bstk_plan_kernel(plan), "softmax_grad_f32_"));
     assert_true(bstk_plan_flops(plan) > 0 && bstk_plan_bytes(plan) > 0 && bstk_plan_tasks(plan) > 0);
     const size_t bytes = bstk_plan_scratch_bytes(plan);
     bstk_exec exec = BSTK_EXEC_INIT;

@@ -11,16 +11,18 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "ops/softmax/dropout_mask.inc"
+
 #define ROWS 16
 
-#define ACC    double
-#define ACC_AS f64
-#define SUFFIX f64
-#define TANH   tanh
+#define ACC     double
+#define ACC_AS  f64
+#define VEC     vd
+#define V(name) vd_##name
+#define SUFFIX  f64
+#define TANH    tanh
 #include "ops/softmax/score_segment.inc"
 
-#define VEC           vd
-#define V(name)       vd_##name
 #define SCORE_SEGMENT score_segment_f64
 
 #define SUFFIX f64_avx512
@@ -34,14 +36,14 @@
 #undef VEC
 #undef V
 #undef SCORE_SEGMENT
-#define ACC    float
-#define ACC_AS f32
-#define SUFFIX f32
-#define TANH   tanhf
+#define ACC     float
+#define ACC_AS  f32
+#define VEC     vf
+#define V(name) vf_##name
+#define SUFFIX  f32
+#define TANH    tanhf
 #include "ops/softmax/score_segment.inc"
 
-#define VEC           vf
-#define V(name)       vf_##name
 #define SCORE_SEGMENT score_segment_f32
 
 #define SUFFIX f32_avx512

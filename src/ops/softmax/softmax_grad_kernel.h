@@ -7,8 +7,8 @@
  *     d_x      = scale * (1 - tanh^2(scale * x / softcap)) * ds, 0 past the edges
  *     d_term   = sum of ds over the axes that the term broadcasts;  d_sinks = -sum of exp(sink - lse) * delta
  *
- * One kernel serves all phases of a run; each phase has a cut of its own. delta and the sums of a term are kept in
- * double until they are stored, and have one order: z, h, i, j rising. No unit writes what another one writes.
+ * One kernel serves all phases of a run; each phase has a cut of its own. The sums of a term are kept in double until
+ * they are stored, and have one order: z, h, i, j rising. No unit writes what another one writes.
  */
 #ifndef BSTK_SOFTMAX_GRAD_KERNEL_H
 #define BSTK_SOFTMAX_GRAD_KERNEL_H

@@ -207,6 +207,7 @@ static bstk_status fill(const bstk_softmax_grad_desc *d, const bstk_tensor *cons
     BSTK_TRY(check_rows(tensors, LSE, g, &g->lse));
     const bstk_score_terms terms = needed_terms(d);
     BSTK_TRY(bstk__terms_plan(OP, &terms, g->batches, g->heads, g->m, g->n, &g->terms, &plan->spec));
+    g->terms.dropout = terms.dropout; /* a run may have another one, above 0 all the same: sizes the scratch */
     for (int i = 0; i < TENSORS; i++) {
         plan->specs[i].ndim = -1;
         if (tensors[i])
@@ -334,7 +335,8 @@ static bstk_status finish(const bstk_softmax_grad_desc *d, grad_plan *plan) {
                           (long long)g->batches, (long long)g->heads);
     plan->base.flops = 5 * elements; /* y * g and its sum, subtract, two products */
     BSTK_TRY(bstk__plan_schedule(&plan->base, kernel, &work, cost + (tensors[X] ? 40 * elements : 0),
-                                 (size_t)(g->row_blocks * g->edge) * acc));
+                                 kernel->scratch_bytes ? kernel->scratch_bytes(g)
+                                                       : (size_t)(g->row_blocks * g->edge) * acc));
     return make_scratch(acc, plan);
 }
 
@@ -405,7 +407,7 @@ bstk_status bstk_softmax_grad_run(const bstk_plan *base, const bstk_softmax_grad
     void *scratch;
     BSTK_TRY(check_run(plan, desc, tensors, &args.terms));
     BSTK_TRY(bstk__plan_scratch(base, OP, exec, &scratch));
-    void *const workers = scratch ? (char *)scratch + plan->delta_bytes : NULL;
+    void *const workers = base->worker_scratch ? (char *)scratch + plan->delta_bytes : NULL;
     args.y.data = data_of(tensors[Y]);
     args.d_y.data = data_of(tensors[D_Y]);
     args.x.data = data_of(tensors[X]);

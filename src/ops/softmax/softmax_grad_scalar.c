@@ -10,35 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* One rounding from the sum to the type of the term. */
-static void store_sum(const bstk__grad_term *t, int64_t index, double sum) {
-    switch (t->dtype) {
-    case BSTK_F64:
-        ((double *)t->data)[index] = sum;
-        break;
-    case BSTK_F32:
-        ((float *)t->data)[index] = (float)sum;
-        break;
-    case BSTK_F16:
-        ((uint16_t *)t->data)[index] = bstk__f32_to_f16((float)sum);
-        break;
-    default:
-        ((uint16_t *)t->data)[index] = bstk__f32_to_bf16((float)sum);
-        break;
-    }
-}
-
-/* The first of blocks [low, high) of a row whose block column is at least `column`. */
-static int64_t first_block_at(const int32_t *col_idx, int64_t low, int64_t high, int64_t column) {
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (col_idx[middle] < column)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
+#include "ops/softmax/softmax_grad_store.inc"
 
 #define SAME(x) (x)
 

@@ -46,7 +46,9 @@ size_t bstk__softmax_scratch_bytes(const bstk__softmax_args *args, size_t score_
 #undef BSTK_KERNEL
 
 /* Scratch of the vector kernels. */
-#define SCRATCH(types) size_t softmax_scratch_##types(const void *args);
+#define SCRATCH(types) \
+    size_t softmax_scratch_##types(const void *args); \
+    size_t softmax_grad_scratch_##types(const void *args);
 SCRATCH(f64_avx512) SCRATCH(f32_avx512) SCRATCH(f16_avx512) SCRATCH(bf16_avx512)
 SCRATCH(f64_avx2) SCRATCH(f32_avx2) SCRATCH(f16_avx2) SCRATCH(bf16_avx2)
 SCRATCH(f64_neon) SCRATCH(f32_neon) SCRATCH(f16_neon) SCRATCH(bf16_neon)
