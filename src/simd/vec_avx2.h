@@ -404,6 +404,23 @@ static inline void vu_put_flags(uint8_t *p, const vu v[4], vu least) {
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(lower));
 }
 
+/* ---- stores past the caches ----------------------------------------------------------------------------------------
+ */
+
+/* p is aligned to a vector; stream_end orders these stores before all that follow. */
+static inline void vf_stream(float *p, vf v) {
+    _mm256_stream_ps(p, v);
+}
+static inline void vf_stream_end(void) {
+    _mm_sfence();
+}
+static inline void vd_stream(double *p, vd v) {
+    _mm256_stream_pd(p, v);
+}
+static inline void vd_stream_end(void) {
+    _mm_sfence();
+}
+
 #include "simd/vec_math.inc"
 
 #endif

@@ -25,6 +25,7 @@
 #define SUFFIX f64_avx512
 #define VALUE  double
 #define AS     f64
+#define SAME   1
 #include "ops/softmax/softmax_grad_vec.inc"
 
 #undef ACC
@@ -41,14 +42,17 @@
 #define SUFFIX f32_avx512
 #define VALUE  float
 #define AS     f32
+#define SAME   1
 #include "ops/softmax/softmax_grad_vec.inc"
 
 #define SUFFIX f16_avx512
 #define VALUE  uint16_t
 #define AS     f16
+#define SAME   0
 #include "ops/softmax/softmax_grad_vec.inc"
 
 #define SUFFIX bf16_avx512
 #define VALUE  uint16_t
 #define AS     bf16
+#define SAME   0
 #include "ops/softmax/softmax_grad_vec.inc"
