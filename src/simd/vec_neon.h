@@ -381,13 +381,11 @@ static inline void vu_put_flags(uint8_t *p, const vu v[4], vu least) {
 static inline void vf_stream(float *p, vf v) {
     vst1q_f32(p, v);
 }
-static inline void vf_stream_end(void) {
-}
+static inline void vf_stream_end(void) {}
 static inline void vd_stream(double *p, vd v) {
     vst1q_f64(p, v);
 }
-static inline void vd_stream_end(void) {
-}
+static inline void vd_stream_end(void) {}
 
 #include "simd/vec_math.inc"
 
