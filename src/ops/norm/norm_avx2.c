@@ -1,11 +1,10 @@
 /*
- * norm_avx2.c: layernorm, rmsnorm and their gradients with AVX2, FMA and F16C, for every type. Two sums of each of 4
- * rows take half of the 16 registers. The algorithm is in norm_vec.inc and norm_vec_grad.inc.
+ * norm_avx2.c: layernorm, rmsnorm and their gradients with AVX2, FMA and F16C, for every type. The algorithm is in
+ * norm_vec.inc and norm_vec_grad.inc.
  */
 #include "ops/norm/norm_vec.h"
 #include "simd/vec_avx2.h"
 
-#define GROUP   4
 #define COLUMNS 2
 
 #define ACC           double

@@ -5,7 +5,6 @@
 #include "ops/norm/norm_vec.h"
 #include "simd/vec_avx512.h"
 
-#define GROUP   8
 #define COLUMNS 4
 
 #define ACC           double

@@ -40,6 +40,12 @@ typedef struct bstk__norm_part {
     double mean[PART], rstd[PART];
 } bstk__norm_part;
 
+enum {
+    STRIP = 8,             /* parts that are walked together */
+    STRIP_BYTES = 1 << 18, /* what they may read, so that a quarter of L2 holds it until it is read again */
+    AHEAD = 4096           /* bytes of a column that are asked for before they are read */
+};
+
 static inline bstk__norm_part bstk__norm_part_make(const bstk__norm_args *g, int64_t unit) {
     const int64_t lines = g->layout_heads * g->rows, shared = g->heads / g->layout_heads;
     const int64_t line = unit / g->parts % lines, repeat = unit / g->parts / lines;
@@ -64,11 +70,17 @@ static inline const uint8_t *bstk__norm_mask(const bstk__norm_args *g, int64_t n
     return number < 0 ? NULL : g->partial_masks + (number * g->edge + p) * g->edge;
 }
 
-/* The end of the run of blocks from n on that keep everything; n itself when block n does not. */
-static inline int64_t bstk__norm_run(const bstk__norm_args *g, int64_t n, int64_t last) {
-    while (n < last && (g->partial_idx == NULL || g->partial_idx[n] < 0) && bstk__norm_inside(g, n) == g->edge)
-        n++;
-    return n;
+/* Block n keeps everything. */
+static inline bool bstk__norm_whole(const bstk__norm_args *g, int64_t n) {
+    return (g->partial_idx == NULL || g->partial_idx[n] < 0) && bstk__norm_inside(g, n) == g->edge;
+}
+
+/* Parts from `unit` on that are walked together: of one block row, and no more than fit. */
+static inline int64_t bstk__norm_strip(const bstk__norm_args *g, int64_t unit, int64_t end, int64_t size) {
+    const int64_t line = unit / g->parts % (g->layout_heads * g->rows);
+    const int64_t bytes = (g->row_ptr[line + 1] - g->row_ptr[line]) * g->edge * PART * size;
+    const int64_t fit = bstk__max(1, bstk__min(STRIP, STRIP_BYTES / bstk__max(1, bytes)));
+    return bstk__min(fit, bstk__min(end - unit, g->parts - unit % g->parts));
 }
 
 static inline int64_t bstk__norm_count(const uint8_t *mask, int64_t count) {
