@@ -323,6 +323,19 @@ static inline vd vd_low(vf a) {
 static inline vd vd_high(vf a) {
     return vcvt_high_f64_f32(a);
 }
+static inline vd vd_get_f32(const float *p, int64_t n) {
+    return vcvt_f64_f32(n == 2 ? vld1_f32(p) : vld1_lane_f32(p, vdup_n_f32(0), 0));
+}
+static inline uint16x4_t vd_get_16(const uint16_t *p, int64_t n) {
+    const uint16x4_t first = vld1_lane_u16(p, vdup_n_u16(0), 0);
+    return n == 2 ? vld1_lane_u16(p + 1, first, 1) : first;
+}
+static inline vd vd_get_f16(const uint16_t *p, int64_t n) {
+    return vd_low(vcvt_f32_f16(vreinterpret_f16_u16(vd_get_16(p, n))));
+}
+static inline vd vd_get_bf16(const uint16_t *p, int64_t n) {
+    return vd_low(vreinterpretq_f32_u32(vshll_n_u16(vd_get_16(p, n), 16)));
+}
 static inline vd vd_get_f64(const double *p, int64_t n) {
     return n == 2 ? vld1q_f64(p) : vcombine_f64(vld1_f64(p), vdup_n_f64(0));
 }

@@ -339,6 +339,15 @@ static void test_features(void **state) {
     assert_int_equal(bstk__features_under_cap(x86, 0), 0);
     assert_int_equal(bstk__features_under_cap(arm, 1), arm);
     assert_int_equal(bstk__features_under_cap(arm, 0), 0);
+    /* A cap lowers and never raises: "avx512" on a machine without it leaves what is there. */
+    assert_int_equal(bstk__features_under_cap(BSTK__F_AVX2, 2), BSTK__F_AVX2);
+    for (uint32_t set = 0; set < 32; set++)
+        for (int level = -1; level <= 2; level++) {
+            assert_int_equal(bstk__features_under_cap(set, level) & ~set, 0);
+            assert_int_equal(bstk__features_under_cap(set, level) &
+                                 ~bstk__features_under_cap(set, level < 0 || level == 2 ? -1 : level + 1),
+                             0);
+        }
     char text[128], small[8];
     bstk__features_text(0, text, sizeof text);
     assert_string_equal(text, "none");

@@ -48,7 +48,7 @@ static void print_kernel(const bstk_kernel_info *k, bool markdown) {
         printf("| `%s` | %s | %s | %s | %s | %s%s |\n", k->name, k->op, types, block, k->isa,
                k->available ? "" : "no: ", available);
     else
-        printf("%-28s %-8s %-25s %-6s %-8s %s%s\n", k->name, k->op, types, block, k->isa,
+        printf("%-28s %-14s %-25s %-6s %-8s %s%s\n", k->name, k->op, types, block, k->isa,
                k->available ? "" : "no: ", available);
 }
 
@@ -70,7 +70,7 @@ int cmd_kernels(int argc, char **argv) {
     if (o.markdown)
         puts("| kernel | op | types | block | instructions | available here |\n|---|---|---|---|---|---|");
     else
-        printf("%s%-28s %-8s %-25s %-6s %-8s %s%s\n", style_on(STYLE_BOLD), "kernel", "op", "types", "block", "isa",
+        printf("%s%-28s %-14s %-25s %-6s %-8s %s%s\n", style_on(STYLE_BOLD), "kernel", "op", "types", "block", "isa",
                "available", style_off());
     for (int32_t i = 0; i < bstk_kernel_count(); i++) {
         bstk_kernel_info info = {.struct_size = sizeof info};
