@@ -10,6 +10,7 @@
 #include <bstk/bstk.h>
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
