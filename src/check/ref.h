@@ -51,7 +51,7 @@ typedef struct ref_scores {
     const bstk_tensor *x;  /* softmax; of its gradient the description of y, and the values when there is a softcap */
     const bstk_tensor *q, *k; /* attention */
     const bstk_score_terms *terms;
-    bool dots; /* forward of attention: the kernel multiplies pairs of bf16, flushes and rounds weights to bf16 */
+    bool dots; /* attention: the kernel multiplies pairs of bf16, flushes, and rounds weights (and dx) to bf16 */
 } ref_scores;
 
 /* y packed like x; lse and its bound [z, h, m], or both NULL. */

@@ -207,6 +207,11 @@ double ref_scale(const ref_scores *p) {
     return p->x != NULL ? 1 : 1 / sqrt((double)p->d);
 }
 
+void ref_flush(const ref_scores *p, double *values, int64_t count) {
+    for (int64_t e = 0; p->dots && e < count; ++e)
+        values[e] = fabs(values[e]) < 0x1p-126 ? 0 : values[e];
+}
+
 void ref_row_scores(const ref_scores *p, const double *x, const double *q, const double *k, ref_row *r) {
     const bstk_dtype sums = bound_sum_dtype(p->dtype);
     const double scale = ref_scale(p), cap = p->terms->softcap, u = bound_sum_unit(p->dtype);

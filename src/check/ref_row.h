@@ -28,6 +28,9 @@ void ref_row_free(ref_row *r);
 /* Places, and `survives`, of row i of head h of batch z; no scores yet. */
 void ref_row_places(const ref_scores *p, int64_t z, int64_t h, int64_t i, ref_row *r);
 
+/* An operand of a head as a kernel that multiplies pairs takes it: subnormal numbers are 0. Nothing for the others. */
+void ref_flush(const ref_scores *p, double *values, int64_t count);
+
 /* Scores of the places: from x, all packed values; or with x NULL from row q [D] and all keys k [N, D]. */
 void ref_row_scores(const ref_scores *p, const double *x, const double *q, const double *k, ref_row *r);
 

@@ -58,12 +58,6 @@ bool ref_softmax(const ref_scores *p, double *y, double *y_bound, double *lse, d
     return ok;
 }
 
-/* An operand of a head as a kernel that flushes takes it. */
-static void flush(const ref_scores *p, double *values, int64_t count) {
-    for (int64_t e = 0; p->dots && e < count; ++e)
-        values[e] = fabs(values[e]) < 0x1p-126 ? 0 : values[e];
-}
-
 /* o[c] = sum of the weights times v[j, c], and its bound. */
 static void weigh(const ref_scores *p, const ref_row *r, const double *v, int64_t width, int64_t c, double *o,
                   double *bound) {
@@ -110,9 +104,9 @@ bool ref_attention(const ref_scores *p, const bstk_tensor *v, double *o, double 
         double *values = ref_head(v, z, h, p->h);
         ok = queries != NULL && keys != NULL && values != NULL;
         if (ok) {
-            flush(p, queries, p->m * p->d);
-            flush(p, keys, p->n * p->d);
-            flush(p, values, p->n * width);
+            ref_flush(p, queries, p->m * p->d);
+            ref_flush(p, keys, p->n * p->d);
+            ref_flush(p, values, p->n * width);
         }
         for (int64_t i = 0; ok && i < p->m; ++i) {
             ref_row_places(p, z, h, i, &r);

@@ -20,7 +20,7 @@
 /* Sums that become an output: value, errors of what is added, sum of magnitudes, number of summands. */
 typedef struct sums {
     double *value, *error, *size, *count;
-    uint8_t *open; /* a factor of about 0 times an infinity or NaN: either way is right */
+    uint8_t *open; /* a factor of about 0 times an infinity or NaN, or one that may be anything: all is right */
 } sums;
 
 static bool sums_make(sums *s, const ref_output *out) {
@@ -39,7 +39,7 @@ static bool sums_make(sums *s, const ref_output *out) {
 /* Adds factor * x: the factor within `error`, x exact. */
 static void add(sums *s, int64_t at, double factor, double error, double x) {
     s->count[at] += 1;
-    if (!isfinite(x) && fabs(factor) <= error) {
+    if (isinf(error) || (!isfinite(x) && fabs(factor) <= error)) {
         s->open[at] = 1;
         return;
     }
@@ -51,7 +51,8 @@ static void add(sums *s, int64_t at, double factor, double error, double x) {
 /* `steps`: largest number of integers up to 128 that an exact summand is made of. */
 static void finish(const ref_scores_grad *p, const ref_output *out, sums *s, double steps) {
     const bstk_dtype type = bound_sum_dtype(p->scores.dtype);
-    const double u = bound_sum_unit(p->scores.dtype), tiny = bound_smallest(type);
+    const bool flushed = p->scores.dots && out <= &p->gradients[REF_D_V]; /* sums of pairs */
+    const double u = bound_sum_unit(p->scores.dtype), tiny = flushed ? 2 * 0x1p-126 : bound_smallest(type);
     const bool complete = out->t != NULL && s->open != NULL && s->count != NULL;
     for (int64_t e = 0, count = complete ? gen_count(out->t) : 0; e < count; ++e) {
         const double n = s->count[e];
@@ -62,7 +63,9 @@ static void finish(const ref_scores_grad *p, const ref_output *out, sums *s, dou
                                               s->error[e] + bound_gamma(n + 3, u) * s->size[e] + (n + 1) * tiny);
         if (p->exact && n * steps * 128 < 0x1p24)
             out->bound[e] = 0;
-        if ((s->open[e] || isnan(out->bound[e])) && isfinite(s->value[e]))
+        if (s->open[e]) /* also beside an infinity: with one of the other sign it is a NaN */
+            out->value[e] = 0;
+        if (s->open[e] || (isnan(out->bound[e]) && isfinite(s->value[e])))
             out->bound[e] = INFINITY;
     }
     free(s->value);
@@ -76,6 +79,13 @@ static void finish(const ref_scores_grad *p, const ref_output *out, sums *s, dou
 typedef struct near {
     double value, error;
 } near;
+
+/* What a kernel makes of a factor that it rounds to bf16, or flushes. */
+static near narrowed(const ref_scores_grad *p, near a) {
+    if (p->scores.dots)
+        a.error += bound_store_unit(BSTK_BF16) * (fabs(a.value) + a.error) + 0x1p-126;
+    return a;
+}
 
 /* (a - b) * p with a rounding each; exactly 0 where p is exactly 0. */
 static near times_difference(near p, near a, near b, double u) {
@@ -231,10 +241,11 @@ static void attention_place(const ref_scores_grad *p, const ref_row *r, int64_t 
         dot += product;
         dot_size += fabs(product);
     }
-    near ds = times_difference(prob, (near){dot, bound_gamma((double)width + 2, u) * dot_size}, delta, u);
+    const double flushed = s->dots ? 2 * factor * (double)width * 0x1p-126 : 0;
+    near ds = times_difference(prob, (near){dot, bound_gamma((double)width + 2, u) * dot_size + flushed}, delta, u);
     if (prob.value <= prob.error && !isfinite(ds.value))
         ds = (near){0, INFINITY}; /* a weight of about 0 times a NaN: either way is right */
-    const near dx = times(ds, (near){r->slope[a], r->slope_error[a]}, u);
+    const near dx = narrowed(p, times(ds, (near){r->slope[a], r->slope_error[a]}, u));
     add_to_terms(p, r, a, ds, sum);
     for (int64_t c = 0; out[REF_D_X].t != NULL && c < s->d; ++c)
         add(&sum[REF_D_X], ref_place(out[REF_D_X].t, r->z, r->h, r->i, c), scale * dx.value, fabs(scale) * dx.error,
@@ -242,7 +253,7 @@ static void attention_place(const ref_scores_grad *p, const ref_row *r, int64_t 
     for (int64_t c = 0; out[REF_D_K].t != NULL && c < s->d; ++c)
         add(&sum[REF_D_K], ref_place(out[REF_D_K].t, r->z, ref_head_of(out[REF_D_K].t, r->h, s->h), j, c),
             scale * dx.value, fabs(scale) * dx.error, t->q[r->i * s->d + c]);
-    const near w = times(prob, (near){factor, s->terms->dropout > 0 ? 2 * u * factor : 0}, u);
+    const near w = narrowed(p, times(prob, (near){factor, s->terms->dropout > 0 ? 2 * u * factor : 0}, u));
     for (int64_t c = 0; out[REF_D_V].t != NULL && factor != 0 && c < width; ++c)
         add(&sum[REF_D_V], ref_place(out[REF_D_V].t, r->z, ref_head_of(out[REF_D_V].t, r->h, s->h), j, c), w.value,
             w.error, t->d_o[r->i * width + c]);
@@ -261,6 +272,13 @@ bool ref_attention_grad(const ref_scores_grad *p) {
         head t = {ref_head(s->q, z, h, s->h), ref_head(s->k, z, h, s->h), ref_head(p->v, z, h, s->h),
                   ref_head(p->out, z, h, s->h), ref_head(p->d_out, z, h, s->h)};
         ok = t.q != NULL && t.k != NULL && t.v != NULL && t.o != NULL && t.d_o != NULL;
+        if (ok) {
+            ref_flush(s, t.q, s->m * s->d);
+            ref_flush(s, t.k, s->n * s->d);
+            ref_flush(s, t.v, s->n * width);
+            ref_flush(s, t.o, s->m * width);
+            ref_flush(s, t.d_o, s->m * width);
+        }
         for (int64_t i = 0; ok && i < s->m; ++i) {
             ref_row_places(s, z, h, i, &r);
             if (of_row(p->lse, &r, 0) == -INFINITY)

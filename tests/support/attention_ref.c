@@ -11,6 +11,7 @@
  *   backward  p' = exp(s - lse): relative expm1(|ds| + |dlse| + 2 u (|s| + |lse|) + 5 u)
  *             g: gamma(Dv + 2) r sum |d_o v|;  delta: sum |d_o| |o error| + 4 u (sum |d_o o| + |d_lse|)
  *             ds: p error (|g| + |delta|) + p (g error + delta error) + 4 u p (|g| + |delta|)
+ *             with dots dx and the weights are rounded to bf16 as well, as in o
  *             slope 1 - t^2: 2 |t| e + e^2 + 2 u, e = x error / softcap + 8 u
  *             sums of N products: the errors of the factors + gamma(N + 3) sum |products|, then the store
  */
@@ -314,7 +315,12 @@ static void backward_row(work *w, const double *o, const double *o_error) {
         const double ds_error =
             p_error * (both + g_error + delta_error) + p * (g_error + delta_error) + 4 * w->u * p * both;
         const double dx = r->slope[j] * ds;
-        const double dx_error = r->slope[j] * ds_error + r->slope_error[j] * (fabs(ds) + ds_error) + w->u * fabs(dx);
+        double dx_error = r->slope[j] * ds_error + r->slope_error[j] * (fabs(ds) + ds_error) + w->u * fabs(dx);
+        double w_error = factor * (p_error + 2 * w->u * p);
+        if (c->dots) {
+            dx_error += bound_store_unit(BSTK_BF16) * (fabs(dx) + dx_error) + 3 * 0x1p-126;
+            w_error += bound_store_unit(BSTK_BF16) * (factor * p + w_error) + 3 * 0x1p-126;
+        }
         for (int64_t e = 0; e < c->d; ++e) {
             const double q = load(&a[A_Q].t, z, h, i, e), k = load(&a[A_K].t, z, kv, j, e);
             if (a[A_D_Q].memory)
@@ -326,8 +332,8 @@ static void backward_row(work *w, const double *o, const double *o_error) {
         }
         for (int64_t e = 0; a[A_D_V].memory && factor != 0 && e < c->dv; ++e) {
             const double d_o = load(&a[A_D_O].t, z, h, i, e);
-            add(&w->sum[A_D_V], place(&a[A_D_V].t, z, kv, j, e), factor * p * d_o,
-                factor * (p_error + 2 * w->u * p) * fabs(d_o), factor * (p + p_error) * fabs(d_o));
+            add(&w->sum[A_D_V], place(&a[A_D_V].t, z, kv, j, e), factor * p * d_o, w_error * fabs(d_o),
+                factor * (p + p_error) * fabs(d_o));
         }
         if (a[A_D_RPE].memory)
             add(&w->sum[A_D_RPE], place(&a[A_D_RPE].t, z, h, i, j), ds, ds_error, fabs(ds));

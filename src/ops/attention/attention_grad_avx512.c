@@ -3,6 +3,8 @@
 #include "ops/attention/attention_grad_vec.h"
 #include "simd/vec_avx512.h"
 
+#include "ops/attention/attention_grad_store.inc"
+
 #define TILE_PAIRS 0
 #define TILE_ROWS  8
 
@@ -26,6 +28,7 @@
 #define GET    vd_get_f64
 #define PUT    vd_put_f64
 #define SAME   1
+#define PAIRS  0
 #include "ops/attention/attention_grad_vec.inc"
 
 #undef ACC
@@ -55,6 +58,7 @@
 #define GET    vf_get_f32
 #define PUT    vf_put_f32
 #define SAME   1
+#define PAIRS  0
 #include "ops/attention/attention_grad_vec.inc"
 
 #define SUFFIX f16_avx512
@@ -63,6 +67,7 @@
 #define GET    vf_get_f16
 #define PUT    vf_put_f16
 #define SAME   0
+#define PAIRS  0
 #include "ops/attention/attention_grad_vec.inc"
 
 #define SUFFIX bf16_avx512
@@ -71,4 +76,5 @@
 #define GET    vf_get_bf16
 #define PUT    vf_put_bf16
 #define SAME   0
+#define PAIRS  0
 #include "ops/attention/attention_grad_vec.inc"

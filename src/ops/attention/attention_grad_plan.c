@@ -1,7 +1,7 @@
 /*
  * attention_grad_plan.c: checks the gradient of an attention and cuts its passes (attention_kernel.h), each only where
- * it is wanted. Scratch of a run: delta [Z, H, M], for kernels with chunks lse2 and the parts of d_q, then the workers'
- * tiles.
+ * it is wanted. Scratch of a run: delta [Z, H, M], for kernels with chunks shifts and the parts of d_q, then the
+ * workers' tiles.
  */
 #include "core/checked.h"
 #include "core/cpu_features.h"
@@ -65,7 +65,7 @@ typedef struct grad_plan {
     pass passes[MAX_PASSES];
     int count;
     size_t delta_bytes; /* rounded up to ALIGN, as the others; 0: no delta */
-    size_t lse2_bytes, parts_bytes;
+    size_t shift_bytes, parts_bytes;
     int64_t *chunk_cols; /* as in the arguments; NULL: the kernel has no chunks */
     int64_t *chunk_ptr;  /* stored blocks before each chunk, of all heads of k where they have layouts of their own */
     const bstk__kernel *kernel;
@@ -295,15 +295,16 @@ static bstk_status add_pass(grad_plan *plan, bstk__attention_pass kind, int tens
 
 static bstk_status finish_pass(grad_plan *plan, pass *p, double cost) {
     const int64_t acc = plan->specs[Q].dtype == BSTK_F64 ? sizeof(double) : sizeof(float);
-    const bool chunks = plan->chunk_cols && p->dense < TERM; /* of these passes the kernel itself says what it needs */
-    int64_t scratch = 0;
-    if (chunks && (p->args.pass == BSTK__ATTENTION_CHUNKS || p->args.pass == BSTK__ATTENTION_ROWS)) {
-        const size_t bytes = plan->kernel->scratch_bytes(&p->args);
-        return bytes > INT64_MAX - ALIGN ? no_fit(&plan->args) : schedule(plan, p, cost, bytes);
-    }
-    if (!bstk__attention_grad_scratch_bytes(&p->args, acc, &scratch) || scratch > INT64_MAX - ALIGN)
+    int64_t scratch;
+    if (!bstk__attention_grad_scratch_bytes(&p->args, acc, &scratch) || scratch > INT64_MAX / 2)
         return bstk__fail(BSTK_ERR_OVERFLOW, "attention_grad: scratch of %s with %lld columns does not fit 64 bits",
                           names[p->dense], (long long)p->args.term.columns);
+    if (scratch > 0 && plan->chunk_cols) { /* of these kernels' arrays, in front of the sums of a term */
+        const size_t bytes = plan->kernel->scratch_bytes(&p->args);
+        if (bytes > INT64_MAX / 4)
+            return no_fit(&plan->args);
+        scratch = (int64_t)bytes + (p->dense < TERM ? 0 : scratch);
+    }
     return schedule(plan, p, cost, (size_t)scratch);
 }
 
@@ -331,6 +332,8 @@ static bstk_status add_term(const bstk_tensor *const tensors[TENSORS], const bst
     const int64_t each = v.shape[1] == g->heads ? 1 : g->heads;
     plan->base.bytes += bstk__view_elements(&v) * (double)bstk_dtype_size(v.dtype);
     BSTK_TRY(add_pass(plan, pass_kind, TERM + kind, v.shape[0], v.shape[1], each, &term, &p));
+    if (plan->chunk_cols && pass_kind == BSTK__ATTENTION_COLUMNS)
+        p->args.parts = 1; /* the vector kernels take whole block columns */
     return finish_pass(plan, p, kind == BSTK__D_SINKS ? 0 : plan->stored * (double)(2 * (g->d + g->dv) + 20));
 }
 
@@ -435,18 +438,17 @@ static bstk_status make_passes(const bstk_attention_grad_desc *d, const bstk_ten
     const double elements = (double)g->batches * (double)g->heads * (double)g->m;
     pass *p;
     int64_t bytes;
-    bool needs_delta = false, needs_lse2 = false;
+    bool needs_delta = false;
     for (int i = D_Q; i < TENSORS; i++)
         needs_delta |= i != D_V && tensors[i];
     if (!scratch_of(plan, 1, &bytes))
         return no_fit(g);
     if (plan->kernel->scratch_bytes) {
         BSTK_TRY(cut_chunks(s, plan));
-        needs_lse2 = tensors[D_Q] || tensors[D_K] || tensors[D_V];
+        plan->shift_bytes = (size_t)bytes;
     }
     plan->delta_bytes = needs_delta ? (size_t)bytes : 0;
-    plan->lse2_bytes = needs_lse2 ? (size_t)bytes : 0;
-    if (needs_delta || needs_lse2) {
+    if (plan->delta_bytes || plan->shift_bytes) {
         BSTK_TRY(add_pass(plan, BSTK__ATTENTION_DELTA, O, g->batches, g->heads, 1, NULL, &p));
         BSTK_TRY(finish_pass(plan, p, 2.0 * elements * (double)g->dv));
     }
@@ -484,7 +486,7 @@ static bstk_status finish(const bstk_attention_grad_desc *d, grad_plan *plan) {
         base->schedule.tasks += p->schedule.tasks;
         base->schedule.imbalance = fmax(base->schedule.imbalance, p->schedule.imbalance);
     }
-    const size_t before = plan->delta_bytes + plan->lse2_bytes + plan->parts_bytes; /* a third of 64 bits at most */
+    const size_t before = plan->delta_bytes + plan->shift_bytes + plan->parts_bytes; /* a third of 64 bits at most */
     if (largest > SIZE_MAX / 2 - before)
         return no_fit(&plan->args);
     base->scratch_bytes = before + largest;
@@ -586,12 +588,12 @@ bstk_status bstk_attention_grad_run(const bstk_plan *base, const bstk_attention_
             args.term.to.data = tensors[p->dense]->data;
         /* d_v alone does not look at delta, nor then at v. */
         args.delta = plan->delta_bytes && (p->dense != D_V || p->parts) ? scratch : NULL;
-        args.lse2 = plan->lse2_bytes ? (char *)scratch + plan->delta_bytes : NULL;
+        args.shift = plan->shift_bytes ? (char *)scratch + plan->delta_bytes : NULL;
         if (p->parts || args.pass == BSTK__ATTENTION_JOIN)
-            args.d_q_parts = (char *)scratch + plan->delta_bytes + plan->lse2_bytes;
+            args.d_q_parts = (char *)scratch + plan->delta_bytes + plan->shift_bytes;
         bstk__plan_run_tasks(p->plan, &args,
                              p->plan->worker_scratch
-                                 ? (char *)scratch + plan->delta_bytes + plan->lse2_bytes + plan->parts_bytes
+                                 ? (char *)scratch + plan->delta_bytes + plan->shift_bytes + plan->parts_bytes
                                  : NULL);
     }
     return BSTK_OK;

@@ -42,30 +42,15 @@ bool bstk__attention_grad_scratch_bytes(const bstk__attention_grad_args *args, i
     const int64_t tiles = s.side * (args->d + args->dv) + s.rows * (s.d + s.dv) + 2 * s.weights + s.k + s.d_q + s.d_v;
     int64_t sums;
     *bytes = 0;
-    if (args->pass == BSTK__ATTENTION_DELTA || args->pass == BSTK__ATTENTION_SINKS)
+    if (args->pass == BSTK__ATTENTION_DELTA || args->pass == BSTK__ATTENTION_SINKS ||
+        args->pass == BSTK__ATTENTION_JOIN)
         return true;
     return bstk__mul(s.sums, args->pass == BSTK__ATTENTION_TERM_ROWS ? PART : 1, &sums) &&
            bstk__mul(sums, sizeof(double), &sums) && bstk__add(sums, tiles * element, bytes);
 }
 
-static void store_term(const bstk__attention_term *t, int64_t index, double value) {
-    switch (t->dtype) {
-    case BSTK_F64:
-        ((double *)t->to.data)[index] = value;
-        break;
-    case BSTK_F32:
-        ((float *)t->to.data)[index] = (float)value;
-        break;
-    case BSTK_F16:
-        ((uint16_t *)t->to.data)[index] = bstk__f32_to_f16((float)value);
-        break;
-    default:
-        ((uint16_t *)t->to.data)[index] = bstk__f32_to_bf16((float)value);
-        break;
-    }
-}
-
 #include "ops/attention/attention_exp.inc"
+#include "ops/attention/attention_grad_store.inc"
 
 #define SAME(x) (x)
 

@@ -63,7 +63,7 @@ size_t bstk__attention_scratch_bytes(const bstk__attention_args *args, size_t el
  * parts. The cut into chunks is the plan's and depends on the problem alone.
  */
 typedef enum bstk__attention_pass {
-    BSTK__ATTENTION_DELTA,          /* unit: 64 rows of (z, h); also lse2 where that is not NULL */
+    BSTK__ATTENTION_DELTA,          /* unit: 64 rows of (z, h); also shift where that is not NULL */
     BSTK__ATTENTION_ROWS,           /* d_q; units as in the forward */
     BSTK__ATTENTION_COLUMNS,        /* d_k, d_v, or a term without rows; unit: 8 columns of a block column of (z, h) */
     BSTK__ATTENTION_TERM_ROWS,      /* a term with rows; unit: 8 rows of a block row of (z, h) */
@@ -89,8 +89,9 @@ typedef struct bstk__attention_grad_args {
     bstk__attention_dense d_q, d_k, d_v;               /* data NULL: not of this pass */
     bstk__attention_term term;
     void *delta;     /* contiguous [Z, H, M] of f32 (f64 for f64) */
-    void *lse2;      /* the same of -lse * log2(e); -inf: a dead row. NULL: not wanted */
+    void *shift;     /* the same of -lse; -inf: a dead row. NULL: not wanted */
     void *d_q_parts; /* [Z, H, chunks, M, D rounded up to ROOM]; NULL: d_q is not of this pass */
+    int32_t flush;   /* 1: subnormal operands are taken as 0; between kernels only */
     int64_t chunks;
     const int64_t
         *chunk_cols; /* [chunks + 1] block columns, for each head of k where heads have layouts of their own */
