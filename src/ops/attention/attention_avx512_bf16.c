@@ -17,6 +17,7 @@
 #define LOG2E     0x1.71547652b82fep+0
 
 #include "ops/attention/attention_vec_keep.inc"
+#include "ops/softmax/dropout_mask.inc"
 
 #define ACC     float
 #define ACC_AS  f32

@@ -4,6 +4,7 @@
 #include "simd/vec_avx2.h"
 
 #include "ops/attention/attention_grad_store.inc"
+#include "ops/softmax/dropout_mask.inc"
 
 #define TILE_PAIRS 0
 #define TILE_ROWS  6

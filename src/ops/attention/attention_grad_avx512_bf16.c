@@ -4,6 +4,8 @@
 #include "ops/attention/attention_grad_vec.h"
 #include "simd/vec_avx512.h"
 
+#include "ops/softmax/dropout_mask.inc"
+
 #define TILE_PAIRS 1
 #define TILE_ROWS  8
 
