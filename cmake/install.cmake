@@ -17,3 +17,8 @@ install(FILES ${PROJECT_BINARY_DIR}/bstkConfig.cmake ${PROJECT_BINARY_DIR}/bstkC
 file(RELATIVE_PATH BSTK_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/bstk.pc.in ${PROJECT_BINARY_DIR}/bstk.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/bstk.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The Python wheel: the one file that ctypes loads, beside the package.
+if(BSTK_WHEEL)
+  install(FILES $<TARGET_FILE:bstk> DESTINATION . RENAME libbstk.so COMPONENT wheel)
+endif()

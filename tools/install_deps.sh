@@ -39,6 +39,12 @@ if [ "$what" != build ]; then
 #include <stdint.h>
 #include <cmocka.h>'
     need python3 command -v python3
+    python_has() { /usr/bin/python3 -c "import $1" || python3 -c "import $1"; }
+    need python3-pytest python_has pytest
+    need python3-hypothesis python_has hypothesis
+    need python3-torch python_has torch
+    need python3-scipy python_has scipy
+    need python3-matplotlib python_has matplotlib
     need python3-numpy sh -c '/usr/bin/python3 -c "import numpy" || python3 -c "import numpy"'
 fi
 if [ "$what" = check ]; then
@@ -47,6 +53,8 @@ if [ "$what" = check ]; then
     need libclang-rt-14-dev fuzzer_runtime
     need clang-format command -v clang-format
     need cppcheck command -v cppcheck
+    need mypy command -v mypy
+    need python3-venv python3 -c 'import ensurepip'
 fi
 [ -z "$missing" ] && exit 0
 

@@ -19,6 +19,9 @@ cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr --enable=warning,po
 step "include arrows"
 tools/check_layers.py || wrong "include arrows"
 
+step "mypy"
+mypy --no-error-summary || wrong "mypy"
+
 step "files"
 git ls-files -- '*.c' '*.h' '*.inc' '*.def' '*.py' '*.sh' | xargs wc -l | awk '$2 != "total" && $1 > 800 {print $2, $1; bad = 1} END {exit bad}' ||
     wrong "files over 800 lines"

@@ -19,6 +19,6 @@ total=$(sed -n 's/.*tests failed out of \([0-9]*\)$/\1/p' "$log")
 failed=$(sed -n 's/.*passed, \([0-9]*\) tests failed out of .*/\1/p' "$log")
 [ -n "$total" ] && [ "$total" -gt 0 ] || { echo "run_tests: ctest ran no test" >&2; exit 1; }
 # What a test left out inside itself (too large under a sanitizer) is named.
-grep -h '\[  SKIPPED \] [a-z]' "$build/Testing/Temporary/LastTest.log" | sort -u || true
+grep -hE '\[  SKIPPED \] [a-z]|^SKIPPED' "$build/Testing/Temporary/LastTest.log" | sort -u || true
 echo "$((total - failed)) passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$status" -eq 0 ]

@@ -166,8 +166,11 @@ def attention(q, k, v):
     return softmax(scores) @ v
 
 
-def encode(ids, weights):
-    """The last hidden states [tokens, 384], and for each layer (q, k, v), each [12, tokens, 32]."""
+def encode(ids, weights, attend=attention):
+    """The last hidden states [tokens, 384], and for each layer (q, k, v), each [12, tokens, 32].
+
+    `attend(q, k, v)` is the attention of every layer; examples/python/encoder.py puts a block-sparse one there.
+    """
     tokens = len(ids)
 
     def dense(x, name):
@@ -186,7 +189,7 @@ def encode(ids, weights):
         q, k, v = (dense(x, f"{at}attention.self.{part}").reshape(tokens, HEADS, HEAD_SIZE).transpose(1, 0, 2)
                    for part in ("query", "key", "value"))
         heads.append((q, k, v))
-        context = attention(q, k, v).transpose(1, 0, 2).reshape(tokens, WIDTH)
+        context = attend(q, k, v).transpose(1, 0, 2).reshape(tokens, WIDTH)
         x = norm(x + dense(context, at + "attention.output.dense"), at + "attention.output.LayerNorm")
         inner = gelu(dense(x, at + "intermediate.dense"))
         x = norm(x + dense(inner, at + "output.dense"), at + "output.LayerNorm")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs what the documents show: every ```sh block, every indented line `bstk ...`, and every ```c block that has a main.
+"""Runs what the documents show: ```sh and ```python blocks, indented lines `bstk ...`, ```c blocks that have a main.
 
 Each block runs in a fresh folder that looks like the project's root (examples/, bench/ and
 build/ are there), shell blocks with
@@ -28,6 +28,10 @@ def execute(kind, text, folder):
     if kind == "sh":
         return subprocess.run(["sh", "-eu", "-c", text], cwd=folder, env=environment, capture_output=True, text=True,
                               check=False)
+    if kind == "python":
+        environment |= {"PYTHONPATH": str(SOURCE / "python"), "BSTK_LIBRARY": str(BUILD / "libbstk.so")}
+        return subprocess.run([sys.executable, "-c", text], cwd=folder, env=environment, capture_output=True, text=True,
+                              check=False)
     if kind == "c" and "int main" in text:
         (folder / "block.c").write_text(text, encoding="utf-8")
         command = (f"cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I{SOURCE}/include -I{BUILD}/include block.c "
@@ -53,7 +57,7 @@ def inputs(folder):
 
 
 def main():
-    ran, bad = {"sh": 0, "c": 0}, 0
+    ran, bad = {"sh": 0, "c": 0, "python": 0}, 0
     for document in [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").glob("*.md")),
                      *sorted((SOURCE / "examples").glob("*/README.md")), SOURCE / "bench/results/README.md"]:
         text = document.read_text(encoding="utf-8")
@@ -83,8 +87,8 @@ def main():
     if rows[0] != rows[1]:
         print(f"CONTRIBUTING.md: its BSTK_KERNEL row has {rows[0] + 1} columns, the registry has {rows[1] + 1}")
         bad += 1
-    print(f"{ran['sh']} shell blocks and {ran['c']} C programs of the documents ran, {bad} failures")
-    return 1 if bad or not ran["sh"] or not ran["c"] else 0
+    print(f"{ran['sh']} shell blocks, {ran['c']} C and {ran['python']} Python programs of the documents ran, {bad} failures")
+    return 1 if bad or not all(ran.values()) else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""In place of ``triton``: only ``triton.ops.blocksparse``."""

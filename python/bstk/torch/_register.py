@@ -1,0 +1,119 @@
+"""How an operation becomes one of torch's: a custom operator (torch 2.4 and later), else an autograd.Function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_library: Any = torch.library  # what these have differs by version
+_compiler: Any = getattr(torch, "compiler", None)
+HAS_CUSTOM_OPS = hasattr(_library, "custom_op") and hasattr(_library, "register_autograd")
+
+
+def operation(
+    name: str,
+    compute: Callable[..., Any],
+    fake: Callable[..., Any],
+    setup: Optional[Callable[..., None]] = None,
+    backward: Optional[Callable[..., Any]] = None,
+    light: Optional[Callable[..., Any]] = None,
+) -> Callable[..., Any]:
+    """Register ``bstk::name``.
+
+    Parameters
+    ----------
+    compute : callable
+        Annotated for torch's schema; returns new tensors.
+    fake : callable
+        The same with empty results: shapes and types only.
+    setup, backward : callable, optional
+        As of ``torch.library.register_autograd``; None: no gradient (the gradients themselves have none).
+    light : callable, optional
+        In place of ``compute`` in eager calls where nothing asks for a gradient.
+    """
+    eager = compute if backward is None else _function(name, compute, setup, backward, light or compute)
+    if not HAS_CUSTOM_OPS:
+        return eager
+    custom: Any = _library.custom_op(f"bstk::{name}", compute, mutates_args=(), schema=schema_of(compute))
+    custom.register_fake(fake)
+    if backward is not None:
+        custom.register_autograd(backward, setup_context=setup)
+
+    def call(*args: Any) -> Any:
+        # An operator's way through the dispatcher costs more than a small call; whoever watches it still sees it.
+        if is_watched() or any(isinstance(arg, Tensor) and type(arg) not in _PLAIN for arg in args):
+            return custom(*args)
+        return eager(*args)
+
+    call.custom = custom  # type: ignore[attr-defined]
+    return call
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def is_watched() -> bool:
+    """True under torch.compile, torch.func's transforms and dispatch modes."""
+    core: Any = torch._C
+    return bool(
+        _compiler.is_compiling() or core._are_functorch_transforms_active() or core._len_torch_dispatch_stack() > 0
+    )
+
+
+def _function(
+    name: str,
+    compute: Callable[..., Any],
+    setup: Optional[Callable[..., None]],
+    backward: Callable[..., Any],
+    light: Callable[..., Any],
+) -> Callable[..., Any]:
+    """An autograd.Function that is gone round where nothing asks for a gradient."""
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        output = compute(*args)
+        if setup is not None:
+            setup(ctx, args, output)
+        return output
+
+    core: Any = torch._C
+    once: Any = once_differentiable
+    tensors = sum("Tensor" in str(hint) for hint in compute.__annotations__.values()) - 1  # they come first
+    members = {"forward": staticmethod(forward), "backward": staticmethod(once(backward))}
+    function: Any = type(name, (torch.autograd.Function,), members)
+    apply: Callable[..., Any] = function.apply
+
+    def call(*args: Any) -> Any:
+        if torch.is_grad_enabled():
+            for arg in args[:tensors]:
+                if arg is not None and arg.requires_grad:
+                    return apply(*args)
+        # torch.jit.trace would record empty results only; it does see a Function.
+        return apply(*args) if core._get_tracing_state() else light(*args)
+
+    return call
+
+
+_SCHEMAS = {
+    "Tensor": "Tensor",
+    "Optional[Tensor]": "Tensor?",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "Sequence[int]": "int[]",
+    "Sequence[bool]": "bool[]",
+    "list[Tensor]": "Tensor[]",
+    "tuple[Tensor, Tensor]": "(Tensor, Tensor)",
+    "tuple[Tensor, Tensor, Tensor]": "(Tensor, Tensor, Tensor)",
+}
+
+
+def schema_of(function: Callable[..., Any]) -> str:
+    """torch's schema of a function, from its annotations (which are text here, and differ in spelling by version)."""
+    hints = dict(function.__annotations__)
+    result = hints.pop("return")
+    arguments = ", ".join(f"{_SCHEMAS[hint]} {name}" for name, hint in hints.items())
+    return f"({arguments}) -> {_SCHEMAS[result]}"
