@@ -6,13 +6,14 @@ PREFIX ?= /usr/local
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all build run test bench install clean deps deps-test deps-check lint sanitize fuzz help
+.PHONY: all build run test test-neon bench install clean deps deps-test deps-check deps-cross lint sanitize fuzz help
 
 all: build
 
 help:
 	@echo 'make run        install what is missing, build, and run block-sparse attention on a real transformer'
 	@echo 'make test       install what is missing, build, and run all tests'
+	@echo 'make test-neon  the tests of the ops on AArch64, cross-built and under qemu (Debian 12)'
 	@echo 'make build      build/bstk and build/libbstk.so (release)'
 	@echo 'make bench      time the CPU with every peer that is found, into bench/results'
 	@echo 'make install    into PREFIX (/usr/local), with CMake package, pkg-config file and man page'
@@ -29,6 +30,9 @@ deps-test:
 deps-check:
 	@tools/install_deps.sh check
 
+deps-cross: deps-test
+	@tools/install_deps.sh cross
+
 build: deps
 	@cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release > $(BUILD).log 2>&1 || { cat $(BUILD).log >&2; exit 1; }
 	@rm -f $(BUILD).log
@@ -39,6 +43,9 @@ run: build
 
 test: deps-test build
 	@BUILD=$(BUILD) JOBS=$(JOBS) tools/run_tests.sh
+
+test-neon: deps-cross
+	@JOBS=$(JOBS) tools/cross_test.sh
 
 bench: build
 	@BSTK=$(BUILD)/bstk bench/run.sh

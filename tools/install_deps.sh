@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes sure that what the build (`build`), the tests (`test`) or the whole check
-# of CI (`check`) need is there. As root on a Debian-like system missing
-# packages are installed; elsewhere they are named in one line with the command that installs them, and it fails.
-# Usage: tools/install_deps.sh build|test|check
+# Makes sure that what the build (`build`), the tests (`test`), the whole check of CI (`check`) or the tests for Arm under
+# qemu (`cross`, on Debian 12) need is there. As root on a Debian-like system missing packages are installed; elsewhere
+# they are named in one line with the command that installs them, and it fails.
+# Usage: tools/install_deps.sh build|test|check|cross
 set -eu
 
 what=${1:-build}
@@ -56,14 +56,25 @@ if [ "$what" = check ]; then
     need mypy command -v mypy
     need python3-venv python3 -c 'import ensurepip'
 fi
+if [ "$what" = cross ]; then
+    libraries=/usr/lib/aarch64-linux-gnu
+    need gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
+    need libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
+    need qemu-user command -v qemu-aarch64
+    need libpng16-16:arm64 test -e $libraries/libpng16.so.16
+    need libcmocka0:arm64 test -e $libraries/libcmocka.so.0
+    need libgomp1:arm64 test -e $libraries/libgomp.so.1
+fi
 [ -z "$missing" ] && exit 0
+case $missing in *:arm64*) architecture="dpkg --add-architecture arm64" ;; *) architecture= ;; esac
 
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing:$missing" >&2
+    $architecture
     apt-get update -qq >&2
     # shellcheck disable=SC2086
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
     exit 0
 fi
-echo "missing:$missing; install with: sudo apt-get install$missing (or your system's packages of that kind)" >&2
+echo "missing:$missing; install with: ${architecture:+sudo $architecture && }sudo apt-get install$missing (or your system's packages of that kind)" >&2
 exit 1

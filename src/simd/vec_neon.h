@@ -47,6 +47,10 @@ static inline vf vf_mul(vf a, vf b) {
 static inline vf vf_fma(vf a, vf b, vf sum) {
     return vfmaq_f32(sum, a, b);
 }
+/* Lane i: as a factor it is part of the multiply-add. */
+static inline float vf_lane(vf a, int i) {
+    return a[i];
+}
 /* sum + a * b where a is not 0 */
 static inline vf vf_fma_nonzero(vf a, vf b, vf sum) {
     return vbslq_f32(vceqzq_f32(a), sum, vfmaq_f32(sum, a, b));
@@ -153,7 +157,7 @@ static inline vf vf_get_f32(const float *p, int64_t n) {
     if (n == 4)
         return vld1q_f32(p);
     const float32x2_t none = vdup_n_f32(0);
-    const float32x2_t low = n == 1 ? vld1_lane_f32(p, none, 0) : vld1_f32(p);
+    const float32x2_t low = n > 1 ? vld1_f32(p) : vld1_lane_f32(p, none, 0);
     return vcombine_f32(low, n == 3 ? vld1_lane_f32(p + 2, none, 0) : none);
 }
 static inline void vf_put_f32(float *p, int64_t n, vf v) {
@@ -237,6 +241,9 @@ static inline vd vd_mul(vd a, vd b) {
 }
 static inline vd vd_fma(vd a, vd b, vd sum) {
     return vfmaq_f64(sum, a, b);
+}
+static inline double vd_lane(vd a, int i) {
+    return a[i];
 }
 static inline vd vd_fma_nonzero(vd a, vd b, vd sum) {
     return vbslq_f64(vceqzq_f64(a), sum, vfmaq_f64(sum, a, b));

@@ -9,9 +9,10 @@
 
 #include <string.h>
 
-#define ROWS  8
-#define VECS  2
-#define PAIRS 0
+#define ROWS    8
+#define VECS    2
+#define PAIRS   0
+#define BY_LANE 1
 
 #define ACC     double
 #define ACC_AS  f64
