@@ -153,8 +153,8 @@ int32_t bstk_context_num_threads(bstk_context *ctx) {
 
 void *bstk__alloc(bstk_context *ctx, int64_t count, size_t size) {
     int64_t bytes;
-    if (count < 0 || size > INT64_MAX || !bstk__mul(count, (int64_t)size, &bytes))
-        return NULL;
+    if (count < 0 || (int64_t)size < 0 || !bstk__mul(count, (int64_t)size, &bytes) || (int64_t)(size_t)bytes != bytes)
+        return NULL; /* the last one: size_t may have 32 bits */
     return ctx->opts.alloc(ctx->opts.alloc_user, bytes ? (size_t)bytes : 64, 64);
 }
 

@@ -49,10 +49,14 @@ static int64_t sequence_of(const bstk__term *cu, int64_t sequences, int64_t i) {
     return low;
 }
 
-__extension__ typedef __int128 wide;
+static int64_t cut(int64_t value, int64_t low, int64_t high) {
+    return value < low ? low : value > high ? high : value;
+}
 
-static int64_t cut(wide value, int64_t low, int64_t high) {
-    return value < low ? low : value > high ? high : (int64_t)value;
+/* a + b, or the end of the range that it passes. */
+static int64_t add_to_end(int64_t a, int64_t b) {
+    int64_t sum;
+    return bstk__add(a, b, &sum) ? sum : a < 0 ? INT64_MIN : INT64_MAX;
 }
 
 bstk__score_row bstk__score_row_make(const bstk__terms *t, int64_t z, int64_t h, int64_t i) {
@@ -66,17 +70,20 @@ bstk__score_row bstk__score_row_make(const bstk__terms *t, int64_t z, int64_t h,
     }
     bstk__score_row row = {.z = z, .h = h, .i = i, .first = k_first, .last = k_last};
     row.rel_origin = i - q_first + k_first;
-    /* Offsets and windows may be any 64-bit numbers: their sums are formed in 128 bits and cut to the matrix. */
-    wide diagonal = (wide)row.rel_origin + t->causal_offset;
+    /* Offsets and windows may be any 64-bit numbers. They are summed first, as one may undo the other: where that stops
+     * at an end of the range, places in the matrix (below 2^62) cannot bring it back. */
+    int64_t base = row.rel_origin;
     if (t->bottom_right)
-        diagonal += (k_last - k_first) - (q_last - q_first);
+        base += (k_last - k_first) - (q_last - q_first);
+    const int64_t offset = t->causal_offset, diagonal = add_to_end(base, offset);
     row.diagonal = cut(diagonal, INT64_MIN / 2, INT64_MAX / 2); /* distances from it fit 64 bits */
     if (t->causal)
-        row.last = bstk__min(row.last, cut(diagonal + 1, -1, t->n));
+        row.last = bstk__min(row.last, cut(add_to_end(diagonal, 1), -1, t->n));
     if (t->window_right >= 0)
-        row.last = bstk__min(row.last, cut(diagonal + t->window_right + 1, -1, t->n));
+        row.last =
+            bstk__min(row.last, cut(add_to_end(add_to_end(base, add_to_end(offset, t->window_right)), 1), -1, t->n));
     if (t->window_left >= 0)
-        row.first = bstk__max(row.first, cut(diagonal - t->window_left, -1, t->n));
+        row.first = bstk__max(row.first, cut(add_to_end(base, add_to_end(offset, -t->window_left)), -1, t->n));
     if (t->q_documents.data)
         row.document = bstk__term_integer(&t->q_documents, z * t->q_documents.z + i * t->q_documents.col);
     return row;
