@@ -1,7 +1,7 @@
 /*
  * matmul_neon.c: sdd, dsd and dds with NEON, for every pair of types. Tiles are 8 rows x 2 vectors: 16 sums hide the
- * latency of four multiply-adds a cycle, and leave registers for 4 steps of 8 rows (bench/notes/neon.md). The half types
- * are converted as they are packed. The algorithm is in matmul_vec.inc.
+ * latency of four multiply-adds a cycle, and leave registers for 4 steps of 8 rows (bench/notes/neon.md). The half
+ * types are converted as they are packed. The algorithm is in matmul_vec.inc.
  */
 #include "core/checked.h"
 #include "ops/matmul/matmul_kernel.h"
