@@ -63,7 +63,6 @@ if [ "$what" = cross ]; then
     need qemu-user command -v qemu-aarch64
     need libpng16-16:arm64 test -e $libraries/libpng16.so.16
     need libcmocka0:arm64 test -e $libraries/libcmocka.so.0
-    need libgomp1:arm64 test -e $libraries/libgomp.so.1
 fi
 [ -z "$missing" ] && exit 0
 case $missing in *:arm64*) architecture="dpkg --add-architecture arm64" ;; *) architecture= ;; esac
