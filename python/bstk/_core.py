@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
@@ -49,6 +50,27 @@ def tensor_of(key: tuple[Any, ...]) -> Tensor:
     return made
 
 
+def whole(who: str, name: str, value: Any, bits: int = 64, signed: bool = True) -> int:
+    """A whole number that fits: ctypes would cut it silently."""
+    try:
+        made = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{who}: {name} is {value!r}, expected a whole number") from None
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    if not low <= made <= high:
+        raise ValueError(f"{who}: {name} is {made}, expected {low} to {high}")
+    return made
+
+
+def pair(who: str, name: str, value: Any) -> tuple[int, int]:
+    """Two whole numbers."""
+    try:
+        first, second = value
+    except (TypeError, ValueError):
+        raise ValueError(f"{who}: {name} is {value!r}, expected a pair of whole numbers") from None
+    return whole(who, name, first), whole(who, name, second)
+
+
 def check_ndim(who: str, name: str, ndim: int, low: int, high: int = 4) -> None:
     if not low <= ndim <= high:
         raise ValueError(f"{who}: {name} has {ndim} axes, expected {low} to {high}")
@@ -67,6 +89,7 @@ class _Context:
 
     def set_threads(self, count: int) -> None:
         made = ctypes.c_void_p()
+        count = whole("set_num_threads", "count", count, 32)
         check(lib.bstk_context_create(ctypes.byref(_abi.desc(_abi.ContextOpts, num_threads=count)), ctypes.byref(made)))
         with self._lock:
             old, self.handle = self.handle, made.value
@@ -116,7 +139,7 @@ class Plan:
 
     def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None
-        if handle:
+        if handle and lib is not None:  # None while the interpreter ends
             lib.bstk_plan_release(handle)
 
     @property
@@ -242,18 +265,16 @@ class ScoreTerms:
         attn_mode: str = "auto",
     ) -> None:
         self.who = who
-        self.scale = float("nan") if scale is None else float(scale)
+        self.scale = float("nan") if scale is None else float(scale)  # NaN stands for the default
+        if scale is not None and self.scale != self.scale:
+            raise ValueError(f"{who}: scale is nan, expected a number")
         self.causal = int(bool(causal))
-        self.causal_offset = int(causal_offset)
+        self.causal_offset = whole(who, "causal_offset", causal_offset)
         self.bottom_right = int(bool(bottom_right))
-        try:
-            left, right = window
-            self.window = (int(left), int(right))
-        except (TypeError, ValueError):
-            raise ValueError(f"{who}: window is {window!r}, expected a pair (left, right), -1 for no limit") from None
+        self.window = pair(who, "window", window)
         self.softcap = float(softcap or 0.0)
         self.dropout = float(dropout)
-        self.seed = seed
+        self.seed = tuple(whole(who, name, value, 64, False) for name, value in zip(("seed", "offset"), seed))
         self.modes = (
             _mode(who, "key_padding_mask_mode", key_padding_mode),
             _mode(who, "attn_mask_mode", attn_mode),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import secrets
 import struct
 import tempfile
 import weakref
@@ -16,19 +17,23 @@ import numpy.typing as npt
 
 from . import _abi
 from ._abi import check, lib
-from ._core import Geometry, PlanCache, tensor_of
+from ._core import Geometry, PlanCache, pair, tensor_of, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_numbers = itertools.count(1)
+# Numbers that no other process has: a graph that was compiled or exported elsewhere must not find another layout.
+_numbers = itertools.count(secrets.randbelow(2**61), 2**20 + 7)
 _by_id: weakref.WeakValueDictionary[int, Layout] = weakref.WeakValueDictionary()
 
 PathLike = Union[str, "os.PathLike[str]"]
 
 
 def _int64(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    return np.ascontiguousarray(values, dtype=np.int64)
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"layout: indices are {array.dtype}, expected whole numbers")
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def _pointer(values: Optional[npt.NDArray[np.int64]]) -> Any:
@@ -38,8 +43,14 @@ def _pointer(values: Optional[npt.NDArray[np.int64]]) -> Any:
 def _shape_arg(shape: Optional[tuple[int, int]]) -> Any:
     if shape is None:
         return None
-    m, n = shape
-    return (ctypes.c_int64 * 2)(int(m), int(n))
+    return (ctypes.c_int64 * 2)(*pair("layout", "shape", shape))
+
+
+def _path(path: PathLike) -> bytes:
+    made = os.fsencode(path)
+    if b"\0" in made:
+        raise ValueError("layout: path holds a null byte")
+    return made
 
 
 class Layout:
@@ -83,7 +94,11 @@ class Layout:
         view = view_of("layout", "mask", array)
         tensor = tensor_of(view.key)
         tensor.data = view.ptr
-        check(lib.bstk_layout_from_mask(None, ctypes.byref(tensor), int(block), _shape_arg(shape), ctypes.byref(out)))
+        check(
+            lib.bstk_layout_from_mask(
+                None, ctypes.byref(tensor), whole("layout", "block", block, 32), _shape_arg(shape), ctypes.byref(out)
+            )
+        )
         self._adopt(out)
 
     def _adopt(self, handle: ctypes.c_void_p) -> None:
@@ -91,7 +106,7 @@ class Layout:
         self._geometry = Geometry(self._handle)
         self._plans = PlanCache()
         self._arrays: dict[str, Any] = {}
-        self._id = next(_numbers)  # how a torch operator names it: those take no Python objects
+        self._id = next(_numbers) % 2**62  # how a torch operator names it: those take no Python objects
         _by_id[self._id] = self
 
     @classmethod
@@ -102,7 +117,7 @@ class Layout:
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", 0), 0
-        if handle:
+        if handle and lib is not None:  # None while the interpreter ends
             lib.bstk_layout_release(handle)
 
     # ---- other ways in ----------------------------------------------------------------------------------------------
@@ -133,7 +148,11 @@ class Layout:
         view = view_of("layout", "mask", _as_mask(mask))
         tensor = tensor_of(view.key)
         tensor.data = view.ptr
-        check(lib.bstk_layout_from_dense_mask(None, ctypes.byref(tensor), int(block), ctypes.byref(out)))
+        check(
+            lib.bstk_layout_from_dense_mask(
+                None, ctypes.byref(tensor), whole("layout", "block", block, 32), ctypes.byref(out)
+            )
+        )
         return cls._from_handle(out)
 
     @classmethod
@@ -143,7 +162,11 @@ class Layout:
         given = _abi.desc(_abi.LayoutIndices, heads=1)
         for name, value in fields.items():
             setattr(given, name, _pointer(keep[name]) if name in keep else value)
-        check(lib.bstk_layout_from_indices(None, ctypes.byref(given), int(block), _shape_arg(shape), ctypes.byref(out)))
+        check(
+            lib.bstk_layout_from_indices(
+                None, ctypes.byref(given), whole("layout", "block", block, 32), _shape_arg(shape), ctypes.byref(out)
+            )
+        )
         return cls._from_handle(out)
 
     @classmethod
@@ -243,7 +266,7 @@ class Layout:
 
         The command line reads it: ``bstk info --layout FILE``. An interrupted call leaves no half-written file.
         """
-        check(lib.bstk_layout_save(self._handle, os.fsencode(path)))
+        check(lib.bstk_layout_save(self._handle, _path(path)))
 
     @classmethod
     def load(cls, path: PathLike) -> Layout:
@@ -257,7 +280,7 @@ class Layout:
             Its content is malformed.
         """
         out = ctypes.c_void_p()
-        check(lib.bstk_layout_load(None, os.fsencode(path), ctypes.byref(out)))
+        check(lib.bstk_layout_load(None, _path(path), ctypes.byref(out)))
         return cls._from_handle(out)
 
     def to_bytes(self) -> bytes:
@@ -272,6 +295,7 @@ class Layout:
     def from_bytes(cls, data: bytes) -> Layout:
         """The layout that `to_bytes` gave."""
         out = ctypes.c_void_p()
+        data = bytes(memoryview(data))
         check(lib.bstk_layout_parse(None, data, len(data), ctypes.byref(out)))
         return cls._from_handle(out)
 
@@ -367,6 +391,7 @@ class Layout:
 
     def partial_mask(self, n: int) -> Optional[npt.NDArray[np.bool_]]:
         """Which elements of block ``n`` are kept, bool ``[block, block]``; None when all are."""
+        n = whole("layout", "n", n)
         if not 0 <= n < self.nnz:
             raise ValueError(f"layout: n is {n}, expected 0 to {self.nnz - 1}")
         address = lib.bstk_layout_partial_mask(self._handle, n)
@@ -513,6 +538,8 @@ def _picture(mask: npt.NDArray[np.bool_], width: int = 64, heads: int = 4) -> li
     for h, blocks in enumerate(mask[:heads]):
         rows, cols = blocks.shape
         edge = max(1, -(-cols // width))
+        if not rows or not cols:
+            continue
         padded = np.zeros((-(-rows // (2 * edge)) * 2 * edge, -(-cols // edge) * edge), bool)
         padded[:rows, :cols] = blocks
         cells = padded.reshape(padded.shape[0] // edge, edge, -1, edge).any(axis=(1, 3))

@@ -71,6 +71,7 @@ def _output(
     who: str, name: str, out: Optional[Array], shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> tuple[Array, View]:
     """A new array, or `out` after a check of what only Python knows; the library checks that outputs do not overlap."""
+    dtype = dtype.newbyteorder("=")  # inputs of the other byte order are converted, results are native
     if out is None:
         out = np.empty(shape, dtype)
     else:
@@ -320,6 +321,8 @@ def unpack(layout: Layout, values: npt.ArrayLike, out: Optional[Array] = None) -
 
 def _pair(who: str, first: str, second: str, given: Any) -> tuple[View, View]:
     """One array for rows and columns, or a pair of them."""
+    if isinstance(given, tuple) and len(given) != 2:
+        raise ValueError(f"{who}: {first} and {second} come as {len(given)} arrays, expected one or a pair")
     rows, cols = given if isinstance(given, tuple) else (given, given)
     return view_of(who, first, np.asarray(rows)), view_of(who, second, np.asarray(cols))
 

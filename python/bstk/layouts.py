@@ -8,11 +8,13 @@ is the block row and ``j`` the block column; ``causal`` drops every ``j > i``. C
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 from . import _abi
 from ._abi import check, lib
+from ._core import pair, whole
 from ._layout import Layout
 
 __all__ = ["bigbird", "dense", "fixed", "local", "longformer", "random", "strided", "variable"]
@@ -21,8 +23,8 @@ Size = Union[int, tuple[int, int]]
 
 
 def _build(kind: str, seq: Size, block: int, heads: int, **options: Any) -> Layout:
-    m, n = seq if isinstance(seq, (tuple, list)) else (seq, seq)
-    m, n, block = int(m), int(n), int(block)
+    m, n = pair(kind, "seq", seq if isinstance(seq, (tuple, list)) else (seq, seq))
+    block = whole(kind, "block", block, 32)
     if block < 1:
         raise ValueError(f"{kind}: block is {block}, expected a multiple of 8 from 8 to 256")
     if m < 0 or n < 0:
@@ -30,7 +32,7 @@ def _build(kind: str, seq: Size, block: int, heads: int, **options: Any) -> Layo
     opts = _abi.desc(
         _abi.LayoutOpts,
         kind=_abi.LAYOUT_KINDS[kind],
-        heads=int(heads),
+        heads=whole(kind, "heads", heads),
         rows=-(-m // block),
         cols=-(-n // block),
         block=block,
@@ -72,7 +74,7 @@ def dense(seq: Size, block: int = 64, heads: int = 1, causal: bool = False) -> L
 
 def local(seq: Size, block: int = 64, heads: int = 1, window: int = 3, causal: bool = False) -> Layout:
     """Sliding window: ``|i - j| <= window // 2``."""
-    return _build("local", seq, block, heads, window=int(window), causal=int(causal))
+    return _build("local", seq, block, heads, window=operator.index(window), causal=int(causal))
 
 
 def fixed(
@@ -99,11 +101,11 @@ def fixed(
         seq,
         block,
         heads,
-        window=int(window),
-        global_=int(global_blocks),
+        window=operator.index(window),
+        global_=operator.index(global_blocks),
         causal=int(causal),
         horizontal=int(horizontal),
-        patterns=int(patterns),
+        patterns=operator.index(patterns),
     )
 
 
@@ -134,10 +136,10 @@ def variable(
         heads,
         **_list(windows),
         **_pairs(globals),
-        random=int(random_blocks),
+        random=operator.index(random_blocks),
         causal=int(causal),
         horizontal=int(horizontal),
-        seed=int(seed),
+        seed=whole("seed", "seed", seed, 64, False),
     )
 
 
@@ -169,12 +171,12 @@ def bigbird(
         seq,
         block,
         heads,
-        window=int(window),
-        global_=int(global_blocks),
-        global_last=int(global_last),
-        random=int(random_blocks),
+        window=operator.index(window),
+        global_=operator.index(global_blocks),
+        global_last=operator.index(global_last),
+        random=operator.index(random_blocks),
         causal=int(causal),
-        seed=int(seed),
+        seed=whole("seed", "seed", seed, 64, False),
     )
 
 
@@ -193,8 +195,8 @@ def longformer(
         seq,
         block,
         heads,
-        window=int(window),
-        global_=int(global_blocks),
+        window=operator.index(window),
+        global_=operator.index(global_blocks),
         **_pairs(globals),
         causal=int(causal),
     )
@@ -204,7 +206,9 @@ def strided(
     seq: Size, block: int = 64, heads: int = 1, window: int = 3, stride: int = 4, causal: bool = False
 ) -> Layout:
     """A window, and every block with ``(i - j) % stride == 0``."""
-    return _build("strided", seq, block, heads, window=int(window), stride=int(stride), causal=int(causal))
+    return _build(
+        "strided", seq, block, heads, window=operator.index(window), stride=operator.index(stride), causal=int(causal)
+    )
 
 
 def random(
@@ -223,7 +227,7 @@ def random(
         block,
         heads,
         density=None if density is None else float(density),
-        random=None if random_blocks is None else int(random_blocks),
+        random=None if random_blocks is None else operator.index(random_blocks),
         causal=int(causal),
-        seed=int(seed),
+        seed=whole("seed", "seed", seed, 64, False),
     )

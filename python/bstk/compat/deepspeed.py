@@ -49,6 +49,8 @@ class SparsityConfig:
     """
 
     def __init__(self, num_heads: int, block: int = 16, different_layout_per_head: bool = False) -> None:
+        if num_heads < 1 or block < 1:
+            raise ValueError(f"{type(self).__name__}: num_heads is {num_heads} and block {block}, expected 1 or more")
         self.num_heads, self.block = num_heads, block
         self.different_layout_per_head = different_layout_per_head
         self.num_layout_heads = num_heads if different_layout_per_head else 1
@@ -123,7 +125,7 @@ class FixedSparsityConfig(SparsityConfig):
     ) -> None:
         super().__init__(num_heads, block, different_layout_per_head)
         who = "FixedSparsityConfig"
-        if num_local_blocks % num_global_blocks:
+        if num_global_blocks < 1 or num_local_blocks % num_global_blocks:
             raise ValueError(
                 f"{who}: num_local_blocks is {num_local_blocks}, expected a multiple of num_global_blocks "
                 f"{num_global_blocks}"
@@ -315,6 +317,11 @@ class SparseSelfAttention(Module):
         self.register_buffer("master_layout", self.sparsity_config.make_layout(max_seq_length))
         self.key_padding_mask_mode, self.attn_mask_mode = key_padding_mask_mode, attn_mask_mode
         self._layouts: dict[int, Layout] = {}
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        base: Any = super()
+        base._load_from_state_dict(*args)
+        self._layouts.clear()  # made from the old master
 
     def get_layout(self, length: int) -> Layout:
         """The layout of a sequence of that length: the master's upper left corner."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import _abi
-from .._core import TERM_TENSORS, _mode, check_ndim
+from .._core import TERM_TENSORS, _mode, check_ndim, pair, whole
 from .._layout import Layout
 from . import _ops, _register, nn
 
@@ -161,6 +161,9 @@ def _tensors(
     """The tensors in the order of TERM_TENSORS, as the operators take them."""
     if documents is cu_seqlens is None and all(t is None for t in terms):
         return _NO_TERMS
+    for name, given in (("documents", documents), ("cu_seqlens", cu_seqlens)):
+        if isinstance(given, tuple) and len(given) != 2:
+            raise ValueError(f"{who}: {name} is {len(given)} tensors, expected one or a pair")
     pairs = (given if isinstance(given, tuple) else (given, given) for given in (documents, cu_seqlens))
     order = (*terms, *(t for pair in pairs for t in pair))
     for name, t in zip(TERM_TENSORS, order):
@@ -178,7 +181,8 @@ def _seed(dropout: float, seed: Union[None, int, tuple[int, int]]) -> Optional[T
         return None
     if seed is None:  # from torch's generator: manual_seed and checkpointing then give the same places again
         return torch.randint(2**62, (2,), dtype=torch.int64)
-    return torch.tensor(seed if isinstance(seed, tuple) else (seed, 0), dtype=torch.int64)
+    first, second = pair("dropout", "seed", seed if isinstance(seed, (tuple, list)) else (seed, 0))
+    return torch.tensor((first, second), dtype=torch.int64)
 
 
 def _pair(window: Any) -> Any:
@@ -195,13 +199,10 @@ def _ints(
     attn_mask_mode: str,
     want_lse: bool,
 ) -> tuple[int, ...]:
-    try:
-        left, right = window
-    except TypeError:
-        raise ValueError(f"{who}: window is {window!r}, expected a pair (left, right), -1 for no limit") from None
+    left, right = pair(who, "window", window)
     return (
         int(bool(causal)),
-        int(causal_offset),
+        whole(who, "causal_offset", causal_offset),
         int(bool(bottom_right)),
         int(left),
         int(right),
@@ -273,7 +274,7 @@ def softmax(
         "softmax", causal, causal_offset, bottom_right, _pair(window), key_padding_mask_mode, attn_mask_mode, return_lse
     )
     y, lse, _ = _ops.softmax(
-        x, *tensors, _seed(dropout, seed), layout._id, float(scale), float(softcap), float(dropout), ints
+        x, *tensors, _seed(dropout, seed), layout._id, float(scale), float(softcap or 0.0), float(dropout), ints
     )
     return (y, lse) if return_lse else y
 
@@ -345,7 +346,7 @@ def attention(
     )
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
     o, lse = _ops.attention(
-        q, k, v, *tensors, _seed(dropout, seed), layout._id, factor, float(softcap), float(dropout), ints
+        q, k, v, *tensors, _seed(dropout, seed), layout._id, factor, float(softcap or 0.0), float(dropout), ints
     )
     return (o, lse) if return_lse else o
 

@@ -49,6 +49,8 @@ def view(who: str, name: str, t: Tensor) -> View:
         index = t.device.index
     else:
         raise ValueError(f"{who}: {name} is on {t.device}, expected the CPU or a CUDA device")
+    if t.is_neg():  # a view that says "negated" without having done it
+        t = t.resolve_neg()
     return View(t.data_ptr(), (code, 1, shape, t.stride(), index), t)
 
 
@@ -176,7 +178,10 @@ def _convert_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _convert_backward(ctx: Any, d_y: Tensor) -> tuple[Any, ...]:
-    return convert(d_y, ctx.layout, _abi.PACK + _abi.UNPACK - ctx.direction).reshape(ctx.shape), None, None
+    d_x = convert(d_y, ctx.layout, _abi.PACK + _abi.UNPACK - ctx.direction)
+    if d_x.numel() != ctx.shape.numel():  # no block at all cannot tell how many heads there are
+        d_x = d_y.new_zeros(ctx.shape)
+    return d_x.reshape(ctx.shape), None, None
 
 
 convert = operation("convert", _convert, _convert_fake, _convert_setup, _convert_backward)

@@ -80,6 +80,7 @@ def _function(
         return output
 
     core: Any = torch._C
+    forward_ad: Any = torch.autograd.forward_ad
     once: Any = once_differentiable
     tensors = sum("Tensor" in str(hint) for hint in compute.__annotations__.values()) - 1  # they come first
     members = {"forward": staticmethod(forward), "backward": staticmethod(once(backward))}
@@ -87,6 +88,10 @@ def _function(
     apply: Callable[..., Any] = function.apply
 
     def call(*args: Any) -> Any:
+        if forward_ad._current_level >= 0 and any(
+            forward_ad.unpack_dual(arg).tangent is not None for arg in args[:tensors] if arg is not None
+        ):
+            raise NotImplementedError(f"bstk::{name} has no forward-mode derivative")
         if torch.is_grad_enabled():
             for arg in args[:tensors]:
                 if arg is not None and arg.requires_grad:

@@ -59,8 +59,8 @@ class SparseAttention(Module):
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"SparseAttention: embed_dim is {embed_dim}, expected a multiple of num_heads {num_heads}")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, float(dropout)
-        self.num_kv_heads = num_kv_heads or num_heads
-        if num_heads % self.num_kv_heads:
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if self.num_kv_heads < 1 or num_heads % self.num_kv_heads:
             raise ValueError(f"SparseAttention: num_kv_heads is {num_kv_heads}, expected a divisor of {num_heads}")
         self.head_dim = embed_dim // num_heads
         self.batch_first = batch_first
@@ -135,18 +135,31 @@ class SparseAttention(Module):
             raise ValueError("SparseAttention: need_weights is True, but the weights are never stored; expected False")
         key = query if key is None else key
         value = key if value is None else value
+        if query.dim() not in (2, 3) or key.dim() != query.dim() or value.dim() != query.dim():
+            raise ValueError(
+                f"SparseAttention: query, key and value have {query.dim()}, {key.dim()} and {value.dim()} axes, "
+                "expected 3, or 2 without a batch"
+            )
         batched = query.dim() == 3
         if not batched:
             query, key, value = query[None], key[None], value[None]
         elif not self.batch_first:
             query, key, value = query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
         z, m, n = query.shape[0], query.shape[1], key.shape[1]
+        for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+            if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+                raise TypeError(f"SparseAttention: {name} is {mask.dtype}, expected bool or a floating type")
         if key_padding_mask is not None and key_padding_mask.dtype == torch.bool:
             key_padding_mask = ~key_padding_mask
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
                 attn_mask = ~attn_mask
             if attn_mask.dim() == 3:
+                if attn_mask.shape != (z * self.num_heads, m, n):
+                    raise ValueError(
+                        f"SparseAttention: attn_mask has shape {tuple(attn_mask.shape)}, "
+                        f"expected {(z * self.num_heads, m, n)}"
+                    )
                 attn_mask = attn_mask.view(z, self.num_heads, m, n)
         o: Any = attention(
             self.layout_for(m, n),
@@ -185,7 +198,11 @@ class BlockSparseLinear(Module):
     ----------
     values : Parameter, ``[nnz, b, b]``
     bias : Parameter, ``[out_features]``, or None
+    mask : buffer, bool ``[ceil(out/b), ceil(in/b)]``
+        The stored blocks; a state of another layout is refused.
     """
+
+    mask: Tensor
 
     def __init__(
         self,
@@ -209,7 +226,18 @@ class BlockSparseLinear(Module):
         b = layout.block
         self.values = Parameter(torch.empty(layout.nnz, b, b, device=device, dtype=dtype))
         self.bias = Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        # In the state, so that values are never read into blocks of another layout.
+        self.register_buffer("mask", torch.from_numpy(layout.mask[0].copy()).to(device=device))
         self.reset_parameters()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        given = state_dict.get(prefix + "mask")
+        if given is not None and (given.shape != self.mask.shape or not bool((given == self.mask).all().item())):
+            errors = args[-1]
+            errors.append(f"{prefix}mask: the state is of another layout")
+            return
+        base: Any = super()
+        base._load_from_state_dict(state_dict, prefix, *args)
 
     def reset_parameters(self) -> None:
         """As torch.nn.Linear, for the number of inputs that a row has on average."""
@@ -242,7 +270,7 @@ class BlockSparseLinear(Module):
         mask : array_like or bstk.Layout, optional
             Which blocks to keep, in place of ``density``.
         norm : float
-            A block's magnitude is the p-norm of its weights divided by their number to the power 1/p.
+            Above 0; a block's magnitude is the p-norm of its weights divided by their number to the power 1/p.
         """
         out_features, in_features = linear.weight.shape
         if mask is None:
@@ -306,6 +334,8 @@ class BlockSparseLinear(Module):
 
 def block_magnitudes(weight: Tensor, block: int, norm: float = 2.0) -> Tensor:
     """Mean p-norm of each block of a matrix, ``[ceil(rows/b), ceil(cols/b)]``; ragged blocks by what they hold."""
+    if not 0 < norm < math.inf or block < 1:
+        raise ValueError(f"block_magnitudes: norm is {norm} and block {block}, expected norm above 0, block 1 or more")
     rows, cols = weight.shape
     tall, wide = -(-rows // block), -(-cols // block)
     padded = weight.new_zeros(tall * block, wide * block, dtype=torch.float64)
@@ -329,7 +359,7 @@ class BlockLayerNorm(Module):
         A weight and a bias for each column.
     bias : bool
     rms : bool
-        RMS norm; without a bias unless asked for.
+        RMS norm.
 
     Attributes
     ----------
