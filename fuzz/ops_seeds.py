@@ -33,3 +33,6 @@ seed("refused_heads", "dsd", h=2, more=[0, 0, 3])
 seed("refused_shape", "rmsnorm", more=[0, 0xC0, 1, 2])
 # Found by the fuzzer: only d_attn_mask tells the heads of a shared layout without blocks.
 (FOLDER / "heads_by_mask").write_bytes(bytes.fromhex("1cffff10ff261d00000020204880"))
+# Found: factors lost in the underflow beside infinities in the gradients of norms.
+(FOLDER / "lost_rmsnorm_f16").write_bytes(bytes.fromhex("0005feb3fefffffffff7fffd"))
+(FOLDER / "lost_rmsnorm_f64").write_bytes(bytes.fromhex("76f83576f835f835003136"))

@@ -74,6 +74,17 @@ static double stored(bstk_dtype dtype, double value, double error) {
     return bound_stored(dtype, value, isnan(error) ? 0 : error);
 }
 
+/* A product of numbers that are not 0 which may yet come out as 0. */
+static bool underflows(const ref_norm *p, double a, double b) {
+    return a != 0 && b != 0 && fabs(a * b) <= bound_smallest(sums_of(p));
+}
+
+/* Nothing is asked of an element that such a product times an infinity goes into: it is that infinity, or NaN. */
+static void leave_open(const ref_output *out, int64_t at) {
+    out->value[at] = 0;
+    out->bound[at] = INFINITY;
+}
+
 static void forward_row(const ref_norm *p, const line *l, const double *x, const ref_output *y, const ref_output *means,
                         const ref_output *rstds) {
     const double u = bound_sum_unit(p->x->dtype), n = (double)l->count;
@@ -110,6 +121,8 @@ static void forward_row(const ref_norm *p, const line *l, const double *x, const
             exact ? 0
                   : stored(p->x->dtype, y->value[l->at[e]],
                            fabs(w) * error + bound_gamma(4, u) * (fabs(w) * (fabs(xhat) + error) + fabs(b)));
+        if (isinf(w) && !isnan(b) && underflows(p, x[l->at[e]] - mean, rstd))
+            leave_open(y, l->at[e]);
     }
 }
 
@@ -129,13 +142,13 @@ bool ref_norm_forward(const ref_norm *p, const ref_output *y, const ref_output *
 }
 
 /* Sums by column, before the store: bound[] holds the magnitudes, count[] the number of summands. */
-static void add_to_column(const ref_output *out, const line *l, int64_t e, double value, double *count) {
+static void add_to_column(const ref_output *out, const line *l, int64_t e, double value, bool open, double *count) {
     if (out->t == NULL)
         return;
     const int64_t at = ref_place(out->t, 0, 0, l->h, l->col[e]);
-    out->value[at] += value;
-    out->bound[at] += fabs(value);
-    count[at] += 1;
+    out->value[at] += open ? 0 : value;
+    out->bound[at] += open ? 0 : fabs(value);
+    count[at] += open ? INFINITY : 1; /* an infinite number of summands: open */
 }
 
 static bool columns_start(const ref_output *out, double **count) {
@@ -149,6 +162,10 @@ static bool columns_start(const ref_output *out, double **count) {
 static void columns_finish(const ref_norm *p, const ref_output *out, double *count) {
     const double u = bound_sum_unit(p->x->dtype), tiny = bound_smallest(sums_of(p));
     for (int64_t e = 0, columns = out->t != NULL && count != NULL ? gen_count(out->t) : 0; e < columns; ++e) {
+        if (isinf(count[e]) && !isnan(out->value[e])) {
+            leave_open(out, e);
+            continue;
+        }
         const double error = bound_gamma(count[e] + 4, u) * out->bound[e] + (count[e] + 4) * tiny;
         out->bound[e] = count[e] == 0 ? 0 : stored(out->t->dtype, out->value[e], error);
         if (p->exact && count[e] * 64 < 0x1p24) /* quarters of up to 16 */
@@ -163,14 +180,19 @@ static void backward_row(const ref_norm *p, const line *l, const double *x, cons
     const bool centred = p->kind == BSTK_LAYERNORM;
     const double mean = centred ? ref_at(p->mean, 0, l->z, l->h, l->i) : 0, rstd = ref_at(p->rstd, 0, l->z, l->h, l->i);
     double avg_g = 0, avg_gx = 0, size_g = 0, size_gx = 0;
+    bool open = false; /* avg_gx may be NaN or an infinity */
     for (int64_t e = 0; e < l->count; ++e) {
-        const double xhat = (x[l->at[e]] - mean) * rstd, d = d_y[l->at[e]], g = d * column(p->weight, l, e, 1);
+        const double away = x[l->at[e]] - mean, xhat = away * rstd, d = d_y[l->at[e]];
+        const double w = column(p->weight, l, e, 1), g = d * w;
+        const bool lost = underflows(p, away, rstd);
+        const bool unsure = (isinf(g) && lost) || (isinf(xhat) && underflows(p, d, w));
+        open |= unsure;
         avg_g += centred ? g / n : 0;
-        avg_gx += g * xhat / n;
+        avg_gx += unsure ? 0 : g * xhat / n;
         size_g += centred ? fabs(g) / n : 0;
         size_gx += fabs(g * xhat) / n;
-        add_to_column(&columns[0], l, e, d * xhat, counts[0]);
-        add_to_column(&columns[1], l, e, d, counts[1]);
+        add_to_column(&columns[0], l, e, d * xhat, isinf(d) && lost, counts[0]);
+        add_to_column(&columns[1], l, e, d, false, counts[1]);
     }
     const double off_g = bound_gamma(n + 3, u) * size_g, off_gx = bound_gamma(n + 6, u) * size_gx;
     const bool exact = p->exact && is_power_of_two(n) && n < 0x1p12;
@@ -180,6 +202,9 @@ static void backward_row(const ref_norm *p, const line *l, const double *x, cons
         const double error = rstd * (off_g + fabs(xhat) * off_gx + bound_gamma(7, u) * terms + 4 * tiny) + tiny;
         d_x->value[l->at[e]] = rstd * (g - avg_g - xhat * avg_gx);
         d_x->bound[l->at[e]] = exact ? 0 : stored(p->x->dtype, d_x->value[l->at[e]], error);
+        const bool unsure = open || (isinf(avg_gx) && underflows(p, x[l->at[e]] - mean, rstd));
+        if (unsure && !isnan(g) && !isnan(avg_g) && !isnan(xhat) && !isnan(avg_gx))
+            leave_open(d_x, l->at[e]);
     }
 }
 

@@ -88,9 +88,11 @@ static void weigh(const ref_scores *p, const ref_row *r, const double *v, int64_
     const double tiny = p->dots ? 2 * 0x1p-126 : bound_smallest(sums);
     *bound = bound_stored(p->dtype, sum, error + gamma * (size + error) + ((double)r->kept_count + 1) * tiny);
     if (!some)
-        *bound = 0; /* nothing kept: 0, exactly */
-    if (open && isfinite(sum))
+        *bound = 0;            /* nothing kept: 0, exactly */
+    if (open && !isnan(sum)) { /* also beside an infinity: with one of the other sign it is a NaN */
+        *o = 0;
         *bound = INFINITY;
+    }
 }
 
 bool ref_attention(const ref_scores *p, const bstk_tensor *v, double *o, double *o_bound, double *lse,

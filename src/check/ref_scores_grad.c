@@ -63,9 +63,10 @@ static void finish(const ref_scores_grad *p, const ref_output *out, sums *s, dou
                                               s->error[e] + bound_gamma(n + 3, u) * s->size[e] + (n + 1) * tiny);
         if (p->exact && n * steps * 128 < 0x1p24)
             out->bound[e] = 0;
-        if (s->open[e]) /* also beside an infinity: with one of the other sign it is a NaN */
+        const bool open = s->open[e] && !isnan(s->value[e]);
+        if (open) /* also beside an infinity: with one of the other sign it is a NaN */
             out->value[e] = 0;
-        if (s->open[e] || (isnan(out->bound[e]) && isfinite(s->value[e])))
+        if (open || (isnan(out->bound[e]) && isfinite(s->value[e])))
             out->bound[e] = INFINITY;
     }
     free(s->value);
