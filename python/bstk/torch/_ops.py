@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import _abi, _core
 from .._core import ScoreTerms, View, check_ndim, make_terms
-from .._layout import Layout, layout_by_id
+from .._layout import layout_by_id
 from ._register import operation
 
 _CODES = {
@@ -135,7 +135,10 @@ def _matmul_grad_fake(
     ]
 
 
-matmul_grad = operation("matmul_grad", _matmul_grad, _matmul_grad_fake)
+_MATMUL = "Tensor a, Tensor b, int layout, int mode, int trans, float alpha"
+matmul_grad = operation(
+    "matmul_grad", f"(Tensor d_c, {_MATMUL}, bool want_a, bool want_b) -> Tensor[]", _matmul_grad, _matmul_grad_fake
+)
 
 
 def _matmul_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -150,7 +153,7 @@ def _matmul_backward(ctx: Any, d_c: Tensor) -> tuple[Any, ...]:
     return d_a if want_a else None, d_b if want_b else None, None, None, None, None
 
 
-matmul = operation("matmul", _matmul, _matmul_fake, _matmul_setup, _matmul_backward)
+matmul = operation("matmul", f"({_MATMUL}) -> Tensor", _matmul, _matmul_fake, _matmul_setup, _matmul_backward)
 
 # ---- copies ----------------------------------------------------------------------------------------------------------
 
@@ -184,30 +187,31 @@ def _convert_backward(ctx: Any, d_y: Tensor) -> tuple[Any, ...]:
     return d_x.reshape(ctx.shape), None, None
 
 
-convert = operation("convert", _convert, _convert_fake, _convert_setup, _convert_backward)
+convert = operation(
+    "convert",
+    "(Tensor x, int layout, int direction) -> Tensor",
+    _convert,
+    _convert_fake,
+    _convert_setup,
+    _convert_backward,
+)
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
 
 _MODE_NAMES = list(_abi.MASK_MODES)
 WANT_LSE = 7  # place in `ints`, behind those of the terms
 
-# What softmax and attention share: the tensors in the order of _core.TERM_TENSORS, then numbers, then whole numbers.
-GRADED = ("rpe", "rel_logits", "key_padding_mask", "attn_mask")
+# What softmax and attention share, as the last 16 arguments of their operators: `args` below.
+_TENSORS = ", ".join(f"Tensor? {name}" for name in (*_core.TERM_TENSORS, "seed"))
+_SCORES = f"{_TENSORS}, int layout, float scale, float softcap, float dropout, int[] ints"
 
 
-def terms_of(
-    who: str,
-    tensors: Sequence[Optional[Tensor]],
-    scale: float,
-    softcap: float,
-    dropout: float,
-    ints: Sequence[int],
-    seed: Optional[Tensor],
-) -> ScoreTerms:
-    if dropout == 0 and all(t is None for t in tensors):
+def terms_of(who: str, args: Sequence[Any]) -> ScoreTerms:
+    scale, softcap, dropout, ints = args[12:]
+    if dropout == 0 and all(t is None for t in args[:10]):
         return _plain_terms(who, scale, softcap, tuple(ints))
-    views = {name: view(who, name, t) for name, t in zip(_core.TERM_TENSORS, tensors) if t is not None}
-    return _make_terms(who, views, scale, softcap, dropout, ints, seed)
+    views = {name: view(who, name, t) for name, t in zip(_core.TERM_TENSORS, args) if t is not None}
+    return _make_terms(who, views, scale, softcap, dropout, ints, args[10])
 
 
 def _make_terms(
@@ -241,10 +245,10 @@ def _plain_terms(who: str, scale: float, softcap: float, ints: tuple[int, ...]) 
     return _make_terms(who, {}, scale, softcap, 0.0, ints, None)
 
 
-def _wanted(who: str, tensors: Sequence[Optional[Tensor]], want: Sequence[bool]) -> dict[str, Tensor]:
+def _wanted(who: str, args: Sequence[Any], want: Sequence[bool]) -> dict[str, Tensor]:
     """Gradients of terms that are wanted, by the term's name."""
     made = {}
-    for name, t, wanted in zip(_core.TERM_TENSORS, tensors, want):
+    for name, t, wanted in zip(_core.TERM_TENSORS, args, want):
         if not wanted or t is None:
             continue
         if name == "alibi_slopes":
@@ -258,40 +262,10 @@ def _term_gradients(made: dict[str, Tensor]) -> list[Tensor]:
     return [made.get(name, torch.empty(0)) for name in _core.TERM_TENSORS]
 
 
-def _softmax(
-    x: Tensor,
-    rpe: Optional[Tensor],
-    rel_logits: Optional[Tensor],
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    alibi_slopes: Optional[Tensor],
-    sinks: Optional[Tensor],
-    q_documents: Optional[Tensor],
-    k_documents: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor],
-    cu_seqlens_k: Optional[Tensor],
-    seed: Optional[Tensor],
-    layout: int,
-    scale: float,
-    softcap: float,
-    dropout: float,
-    ints: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    who, owner = "softmax", layout_by_id(layout)
-    tensors = (
-        rpe,
-        rel_logits,
-        key_padding_mask,
-        attn_mask,
-        alibi_slopes,
-        sinks,
-        q_documents,
-        k_documents,
-        cu_seqlens_q,
-        cu_seqlens_k,
-    )
-    terms = terms_of(who, tensors, scale, softcap, dropout, ints, seed)
-    y, lse, saved = _softmax_fake(x, *tensors, seed, layout, scale, softcap, dropout, ints)
+def _softmax(x: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    who, owner, dropout = "softmax", layout_by_id(args[11]), args[14]
+    terms = terms_of(who, args)
+    y, lse, saved = _softmax_fake(x, *args)
     _core.run_softmax(
         owner._plans,
         owner._handle,
@@ -315,44 +289,12 @@ def _softmax_fake(x: Tensor, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _softmax_grad(
-    d_y: Tensor,
-    d_lse: Optional[Tensor],
-    x: Tensor,
-    y: Tensor,
-    lse: Tensor,
-    rpe: Optional[Tensor],
-    rel_logits: Optional[Tensor],
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    alibi_slopes: Optional[Tensor],
-    sinks: Optional[Tensor],
-    q_documents: Optional[Tensor],
-    k_documents: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor],
-    cu_seqlens_k: Optional[Tensor],
-    seed: Optional[Tensor],
-    layout: int,
-    scale: float,
-    softcap: float,
-    dropout: float,
-    ints: Sequence[int],
-    want: Sequence[bool],
+    d_y: Tensor, d_lse: Optional[Tensor], x: Tensor, y: Tensor, lse: Tensor, *args_and_want: Any
 ) -> list[Tensor]:
-    who, owner = "softmax", layout_by_id(layout)
-    tensors = (
-        rpe,
-        rel_logits,
-        key_padding_mask,
-        attn_mask,
-        alibi_slopes,
-        sinks,
-        q_documents,
-        k_documents,
-        cu_seqlens_q,
-        cu_seqlens_k,
-    )
-    terms = terms_of(who, tensors, scale, softcap, dropout, ints, seed)
-    made = _wanted(who, tensors, want[1:])
+    *args, want = args_and_want
+    who, owner, softcap = "softmax", layout_by_id(args[11]), args[13]
+    terms = terms_of(who, args)
+    made = _wanted(who, args, want[1:])
     d_x = torch.empty(x.shape if want[0] else (0,), dtype=x.dtype, device=x.device)
     _core.run_softmax_grad(
         owner._plans,
@@ -377,20 +319,24 @@ def _softmax_grad_fake(
     want = args[-1]
     return [
         torch.empty(x.shape if want[0] else (0,), dtype=x.dtype, device=x.device),
-        *_term_gradients(_wanted("softmax", args[:10], want[1:])),
+        *_term_gradients(_wanted("softmax", args, want[1:])),
     ]
 
 
-softmax_grad = operation("softmax_grad", _softmax_grad, _softmax_grad_fake)
+softmax_grad = operation(
+    "softmax_grad",
+    f"(Tensor d_y, Tensor? d_lse, Tensor x, Tensor y, Tensor lse, {_SCORES}, bool[] want) -> Tensor[]",
+    _softmax_grad,
+    _softmax_grad_fake,
+)
 
 
 def _softmax_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     y, lse, saved = output
-    x, tensors, seed = inputs[0], inputs[1:11], inputs[11]
-    softcap, dropout = inputs[14], inputs[15]
+    x, softcap, dropout = inputs[0], inputs[14], inputs[15]
     ctx.mark_non_differentiable(saved)
     # x is needed for the softcap's slope only; else its place is taken by y.
-    ctx.save_for_backward(x if softcap > 0 else y, saved if dropout > 0 else y, lse, *tensors, seed)
+    ctx.save_for_backward(x if softcap > 0 else y, saved if dropout > 0 else y, lse, *inputs[1:12])
     ctx.options, ctx.owner = inputs[12:], layout_by_id(inputs[12])
     ctx.set_materialize_grads(False)
 
@@ -407,57 +353,31 @@ def _softmax_backward(ctx: Any, d_y: Optional[Tensor], d_lse: Optional[Tensor], 
     return tuple(g if w else None for g, w in zip(made, want)) + empty[11:]
 
 
-softmax = operation("softmax", _softmax, _softmax_fake, _softmax_setup, _softmax_backward)
+softmax = operation(
+    "softmax",
+    f"(Tensor x, {_SCORES}) -> (Tensor, Tensor, Tensor)",
+    _softmax,
+    _softmax_fake,
+    _softmax_setup,
+    _softmax_backward,
+)
 
 
-def _attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rpe: Optional[Tensor],
-    rel_logits: Optional[Tensor],
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    alibi_slopes: Optional[Tensor],
-    sinks: Optional[Tensor],
-    q_documents: Optional[Tensor],
-    k_documents: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor],
-    cu_seqlens_k: Optional[Tensor],
-    seed: Optional[Tensor],
-    layout: int,
-    scale: float,
-    softcap: float,
-    dropout: float,
-    ints: Sequence[int],
-) -> tuple[Tensor, Tensor]:
-    who, owner = "attention", layout_by_id(layout)
-    tensors = (
-        rpe,
-        rel_logits,
-        key_padding_mask,
-        attn_mask,
-        alibi_slopes,
-        sinks,
-        q_documents,
-        k_documents,
-        cu_seqlens_q,
-        cu_seqlens_k,
-    )
-    terms = terms_of(who, tensors, scale, softcap, dropout, ints, seed)
+def _attention(q: Tensor, k: Tensor, v: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+    who, owner = "attention", layout_by_id(args[11])
+    terms = terms_of(who, args)
     views = view(who, "q", q), view(who, "k", k), view(who, "v", v)
-    o, lse = _attention_fake(q, k, v, *tensors, seed, layout, scale, softcap, dropout, ints)
+    o, lse = _attention_fake(q, k, v, *args)
     _core.run_attention(owner._plans, owner._handle, terms, *views, view(who, "o", o), rows_view(who, "lse", lse))
     return o, lse
 
 
 def _attention_light(q: Tensor, k: Tensor, v: Tensor, *args: Any) -> tuple[Tensor, Optional[Tensor]]:
     """Where nothing asks for a gradient: lse only when the caller wants it."""
-    layout, scale, softcap, dropout, ints = args[11:]
-    if ints[WANT_LSE]:
+    if args[15][WANT_LSE]:
         return _attention(q, k, v, *args)
-    owner = layout_by_id(layout)
-    terms = terms_of("attention", args[:10], scale, softcap, dropout, ints, args[10])
+    owner = layout_by_id(args[11])
+    terms = terms_of("attention", args)
     views = view("attention", "q", q), view("attention", "k", k), view("attention", "v", v)
     o = q.new_empty(owner._geometry.attention(q.shape, k.shape, v.shape))
     _core.run_attention(owner._plans, owner._handle, terms, *views, view("attention", "o", o))
@@ -480,39 +400,12 @@ def _attention_grad(
     v: Tensor,
     o: Tensor,
     lse: Tensor,
-    rpe: Optional[Tensor],
-    rel_logits: Optional[Tensor],
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    alibi_slopes: Optional[Tensor],
-    sinks: Optional[Tensor],
-    q_documents: Optional[Tensor],
-    k_documents: Optional[Tensor],
-    cu_seqlens_q: Optional[Tensor],
-    cu_seqlens_k: Optional[Tensor],
-    seed: Optional[Tensor],
-    layout: int,
-    scale: float,
-    softcap: float,
-    dropout: float,
-    ints: Sequence[int],
-    want: Sequence[bool],
+    *args_and_want: Any,
 ) -> list[Tensor]:
-    who, owner = "attention", layout_by_id(layout)
-    tensors = (
-        rpe,
-        rel_logits,
-        key_padding_mask,
-        attn_mask,
-        alibi_slopes,
-        sinks,
-        q_documents,
-        k_documents,
-        cu_seqlens_q,
-        cu_seqlens_k,
-    )
-    terms = terms_of(who, tensors, scale, softcap, dropout, ints, seed)
-    made = _wanted(who, tensors, want[3:])
+    *args, want = args_and_want
+    who, owner = "attention", layout_by_id(args[11])
+    terms = terms_of(who, args)
+    made = _wanted(who, args, want[3:])
     grads = [torch.empty(t.shape if w else (0,), dtype=t.dtype, device=t.device) for t, w in zip((q, k, v), want)]
     _core.run_attention_grad(
         owner._plans,
@@ -538,10 +431,13 @@ def _attention_grad_fake(
 ) -> list[Tensor]:
     want = args[-1]
     grads = [torch.empty(t.shape if w else (0,), dtype=t.dtype, device=t.device) for t, w in zip((q, k, v), want)]
-    return [*grads, *_term_gradients(_wanted("attention", args[:10], want[3:]))]
+    return [*grads, *_term_gradients(_wanted("attention", args, want[3:]))]
 
 
-attention_grad = operation("attention_grad", _attention_grad, _attention_grad_fake)
+_GRAD = "Tensor d_o, Tensor? d_lse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse"
+attention_grad = operation(
+    "attention_grad", f"({_GRAD}, {_SCORES}, bool[] want) -> Tensor[]", _attention_grad, _attention_grad_fake
+)
 
 
 def _attention_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -563,7 +459,15 @@ def _attention_backward(ctx: Any, d_o: Optional[Tensor], d_lse: Optional[Tensor]
     return tuple(g if w else None for g, w in zip(made, want)) + empty[13:]
 
 
-attention = operation("attention", _attention, _attention_fake, _attention_setup, _attention_backward, _attention_light)
+attention = operation(
+    "attention",
+    f"(Tensor q, Tensor k, Tensor v, {_SCORES}) -> (Tensor, Tensor)",
+    _attention,
+    _attention_fake,
+    _attention_setup,
+    _attention_backward,
+    _attention_light,
+)
 
 # ---- norms -----------------------------------------------------------------------------------------------------------
 
@@ -642,7 +546,10 @@ def _norm_grad(
     return made
 
 
-norm_grad = operation("norm_grad", _norm_grad, _norm_grad_fake)
+_NORM_GRAD = "Tensor d_y, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd"
+norm_grad = operation(
+    "norm_grad", f"({_NORM_GRAD}, int layout, int kind, bool[] want) -> Tensor[]", _norm_grad, _norm_grad_fake
+)
 
 
 def _norm_setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -659,6 +566,13 @@ def _norm_backward(ctx: Any, d_y: Tensor, *_: Any) -> tuple[Any, ...]:
     return tuple(g if w else None for g, w in zip(made, want)) + (None, None, None)
 
 
-norm = operation("norm", _norm, _norm_fake, _norm_setup, _norm_backward)
+norm = operation(
+    "norm",
+    "(Tensor x, Tensor? weight, Tensor? bias, int layout, int kind, float eps) -> (Tensor, Tensor, Tensor)",
+    _norm,
+    _norm_fake,
+    _norm_setup,
+    _norm_backward,
+)
 
-__all__ = ["Layout", "attention", "convert", "matmul", "norm", "softmax"]
+__all__ = ["attention", "convert", "matmul", "norm", "softmax"]

@@ -16,6 +16,7 @@ HAS_CUSTOM_OPS = hasattr(_library, "custom_op") and hasattr(_library, "register_
 
 def operation(
     name: str,
+    schema: str,
     compute: Callable[..., Any],
     fake: Callable[..., Any],
     setup: Optional[Callable[..., None]] = None,
@@ -26,8 +27,10 @@ def operation(
 
     Parameters
     ----------
+    schema : str
+        Arguments and result in torch's words; tensors come first.
     compute : callable
-        Annotated for torch's schema; returns new tensors.
+        Takes the arguments by position; returns new tensors.
     fake : callable
         The same with empty results: shapes and types only.
     setup, backward : callable, optional
@@ -35,10 +38,10 @@ def operation(
     light : callable, optional
         In place of ``compute`` in eager calls where nothing asks for a gradient.
     """
-    eager = compute if backward is None else _function(name, compute, setup, backward, light or compute)
+    eager = compute if backward is None else _function(name, schema, compute, setup, backward, light or compute)
     if not HAS_CUSTOM_OPS:
         return eager
-    custom: Any = _library.custom_op(f"bstk::{name}", compute, mutates_args=(), schema=schema_of(compute))
+    custom: Any = _library.custom_op(f"bstk::{name}", compute, mutates_args=(), schema=schema)
     custom.register_fake(fake)
     if backward is not None:
         custom.register_autograd(backward, setup_context=setup)
@@ -66,6 +69,7 @@ def is_watched() -> bool:
 
 def _function(
     name: str,
+    schema: str,
     compute: Callable[..., Any],
     setup: Optional[Callable[..., None]],
     backward: Callable[..., Any],
@@ -82,7 +86,7 @@ def _function(
     core: Any = torch._C
     forward_ad: Any = torch.autograd.forward_ad
     once: Any = once_differentiable
-    tensors = sum("Tensor" in str(hint) for hint in compute.__annotations__.values()) - 1  # they come first
+    tensors = schema.split(")")[0].count("Tensor")  # the leading arguments
     members = {"forward": staticmethod(forward), "backward": staticmethod(once(backward))}
     function: Any = type(name, (torch.autograd.Function,), members)
     apply: Callable[..., Any] = function.apply
@@ -100,25 +104,3 @@ def _function(
         return apply(*args) if core._get_tracing_state() else light(*args)
 
     return call
-
-
-_SCHEMAS = {
-    "Tensor": "Tensor",
-    "Optional[Tensor]": "Tensor?",
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "Sequence[int]": "int[]",
-    "Sequence[bool]": "bool[]",
-    "list[Tensor]": "Tensor[]",
-    "tuple[Tensor, Tensor]": "(Tensor, Tensor)",
-    "tuple[Tensor, Tensor, Tensor]": "(Tensor, Tensor, Tensor)",
-}
-
-
-def schema_of(function: Callable[..., Any]) -> str:
-    """torch's schema of a function, from its annotations (which are text here, and differ in spelling by version)."""
-    hints = dict(function.__annotations__)
-    result = hints.pop("return")
-    arguments = ", ".join(f"{_SCHEMAS[hint]} {name}" for name, hint in hints.items())
-    return f"({arguments}) -> {_SCHEMAS[result]}"
