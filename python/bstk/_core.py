@@ -32,8 +32,14 @@ class View:
         self.keep = keep  # an owner of the memory that must outlive the call
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.key[2]  # type: ignore[no-any-return]
+    def stream(self) -> Optional[int]:
+        """The CUDA stream that a run belongs to; None on the CPU."""
+        return None
+
+    def scratch(self, size: int) -> tuple[Any, int]:
+        """Memory for a run beside this tensor: its owner and its address."""
+        made = (ctypes.c_char * size)()
+        return made, ctypes.addressof(made)
 
 
 def tensor_of(key: tuple[Any, ...]) -> Tensor:
@@ -148,17 +154,19 @@ class Plan:
 
     def take(self, *views: Optional[View]) -> Run:
         """What one run needs, on the memory of these views (in the order of the templates); give it back after it."""
+        first = views[0]
         try:
-            run = self._pool.pop()
+            # A GPU's scratch comes from the front end's allocator each time: that one knows which stream is through.
+            run = Run(self, first) if first is not None and first.stream is not None else self._pool.pop()
         except IndexError:
-            run = Run(self)
+            run = Run(self, first)
         for tensor, view in zip(run.tensors, views):
             if tensor is not None:
                 tensor.data = view.ptr  # type: ignore[union-attr]
         return run
 
     def give(self, run: Run) -> None:
-        if len(self._pool) < RUNS_KEPT:
+        if run.exec.stream is None and len(self._pool) < RUNS_KEPT:
             self._pool.append(run)
 
 
@@ -167,11 +175,10 @@ class Run:
 
     __slots__ = ("exec", "scratch", "tensors")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, view: Optional[View]) -> None:
         size = plan.scratch_bytes
-        self.scratch = (ctypes.c_char * size)() if size else None
-        address = ctypes.cast(self.scratch, ctypes.c_void_p) if self.scratch is not None else None
-        self.exec = Exec(ctypes.sizeof(Exec), address, size, None)
+        self.scratch, address = view.scratch(size) if size and view is not None else (None, None)
+        self.exec = Exec(ctypes.sizeof(Exec), address, size, None if view is None else view.stream)
         self.tensors = [None if t is None else Tensor.from_buffer_copy(t) for t in plan.templates]
 
 

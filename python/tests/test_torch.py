@@ -418,3 +418,39 @@ def test_opcheck() -> None:
     q, k, v = randn(1, 1, 13, 4), randn(1, 1, 20, 4), randn(1, 1, 20, 4)
     none = [None] * 11
     torch.library.opcheck(_ops.attention.custom, (q, k, v, *none, layout._id, 0.5, 0.0, 0.0, [0, 0, 0, -1, -1, 0, 0]))
+
+
+# ---- CUDA, as far as it can be seen without the kernels --------------------------------------------------------------
+
+
+def test_runs_on_a_gpu_get_its_stream_and_scratch_of_its_own() -> None:
+    from bstk import _core
+    from bstk.torch import _ops
+
+    layout = bstk.layouts.local(64, block=16)
+    x = torch.randn(64, 8)
+    bt.attention(layout, x, x, x)
+    plan = next(iter(layout._plans._plans.values()))
+    assert plan.scratch_bytes > 0
+
+    class Fake(_core.View):
+        __slots__ = ()
+        stream = 77  # type: ignore[assignment]
+
+        def scratch(self, size: int) -> Any:
+            return "owner", 4096 + size
+
+    view = _ops.view("attention", "q", x)
+    run = plan.take(Fake(1234, view.key, x), view, view, view)
+    assert run.exec.stream == 77 and run.exec.scratch == 4096 + plan.scratch_bytes and run.tensors[0].data == 1234
+    kept = len(plan._pool)
+    plan.give(run)
+    assert len(plan._pool) == kept  # not for the next one: its stream may not be through
+    assert plan.take(view, view, view, view).exec.stream is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cuda_is_refused_until_its_kernels_are_in() -> None:
+    x = torch.zeros(64, 8, device="cuda")
+    with pytest.raises((ValueError, RuntimeError), match="cuda|CUDA|CPU"):
+        bt.attention(bstk.layouts.local(64, block=16), x, x, x)

@@ -185,10 +185,6 @@ def _seed(dropout: float, seed: Union[None, int, tuple[int, int]]) -> Optional[T
     return torch.tensor((first, second), dtype=torch.int64)
 
 
-def _pair(window: Any) -> Any:
-    return tuple(window) if isinstance(window, list) else window
-
-
 def _ints(
     who: str,
     causal: bool,
@@ -199,7 +195,7 @@ def _ints(
     attn_mask_mode: str,
     want_lse: bool,
 ) -> tuple[int, ...]:
-    left, right = pair(who, "window", window)
+    left, right = window
     return (
         int(bool(causal)),
         whole(who, "causal_offset", causal_offset),
@@ -271,7 +267,14 @@ def softmax(
     terms = (rpe, rel_logits, key_padding_mask, attn_mask, alibi_slopes, sinks)
     tensors = _tensors("softmax", x.device, terms, documents, cu_seqlens)
     ints = _integers(
-        "softmax", causal, causal_offset, bottom_right, _pair(window), key_padding_mask_mode, attn_mask_mode, return_lse
+        "softmax",
+        causal,
+        causal_offset,
+        bottom_right,
+        pair("softmax", "window", window),
+        key_padding_mask_mode,
+        attn_mask_mode,
+        return_lse,
     )
     y, lse, _ = _ops.softmax(
         x, *tensors, _seed(dropout, seed), layout._id, float(scale), float(softcap or 0.0), float(dropout), ints
@@ -339,7 +342,7 @@ def attention(
         causal,
         causal_offset,
         bottom_right,
-        _pair(window),
+        pair("attention", "window", window),
         key_padding_mask_mode,
         attn_mask_mode,
         return_lse,

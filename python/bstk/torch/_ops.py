@@ -51,7 +51,28 @@ def view(who: str, name: str, t: Tensor) -> View:
         raise ValueError(f"{who}: {name} is on {t.device}, expected the CPU or a CUDA device")
     if t.is_neg():  # a view that says "negated" without having done it
         t = t.resolve_neg()
-    return View(t.data_ptr(), (code, 1, shape, t.stride(), index), t)
+    try:
+        address = t.data_ptr()
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{who}: {name} has no memory of its own (vmap, or a wrapped tensor); fold the axis into Z or H"
+        ) from error
+    key = (code, 1, shape, t.stride(), index)
+    return View(address, key, t) if index < 0 else CudaView(address, key, t)
+
+
+class CudaView(View):
+    """A tensor on a GPU: runs go to torch's current stream there, with scratch of torch's allocator."""
+
+    __slots__ = ()
+
+    @property
+    def stream(self) -> int:
+        return int(torch.cuda.current_stream(self.keep.device).cuda_stream)
+
+    def scratch(self, size: int) -> tuple[Any, int]:
+        made = self.keep.new_empty(size, dtype=torch.uint8)
+        return made, made.data_ptr()
 
 
 def _maybe(who: str, name: str, t: Optional[Tensor]) -> Optional[View]:
