@@ -36,3 +36,5 @@ seed("refused_shape", "rmsnorm", more=[0, 0xC0, 1, 2])
 # Found: factors lost in the underflow beside infinities in the gradients of norms.
 (FOLDER / "lost_rmsnorm_f16").write_bytes(bytes.fromhex("0005feb3fefffffffff7fffd"))
 (FOLDER / "lost_rmsnorm_f64").write_bytes(bytes.fromhex("76f83576f835f835003136"))
+# Found: a dead row that keeps whole blocks, beside NaN in k.
+(FOLDER / "dead_row_whole").write_bytes(bytes.fromhex("00060000ff2abf9dffffff00060004ff00"))

@@ -302,11 +302,31 @@ static void test_dropped_nan(void **state) {
         }
 }
 
+/* A row whose scores are all -inf is dead too, though no mask drops anything of its blocks. */
+static void test_dead_by_infinity(void **state) {
+    (void)state;
+    static const bstk_dtype dtypes[] = {BSTK_F32, BSTK_F64, BSTK_F16, BSTK_BF16};
+    for (int k = 0; k < 4; ++k) {
+        attention_case c = {.dtype = dtypes[k], .block = 16, .h = 2, .m = 40, .n = 30, .d = 8};
+        snprintf(c.what, sizeof c.what, "dead by infinity");
+        attention_make(&c, bernoulli(1, c.m, c.n, 16, 1, 3));
+        for (int64_t j = 0; j < 30; ++j)
+            set(&c, A_K, j * 8, INFINITY);
+        set(&c, A_Q, 9 * 8, -1);
+        attention_check(&c);
+        for (int64_t e = 0; e < 8; ++e)
+            assert_true(at(&c, A_D_Q, 9 * 8 + e) == 0);
+        attention_free(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_differences), cmocka_unit_test(test_incoming_strides), cmocka_unit_test(test_head_sizes),
-        cmocka_unit_test(test_long_blocks), cmocka_unit_test(test_sizes_of_nothing), cmocka_unit_test(test_each_alone),
-        cmocka_unit_test(test_live_nan),    cmocka_unit_test(test_dropped_nan),
+        cmocka_unit_test(test_differences),      cmocka_unit_test(test_incoming_strides),
+        cmocka_unit_test(test_head_sizes),       cmocka_unit_test(test_long_blocks),
+        cmocka_unit_test(test_sizes_of_nothing), cmocka_unit_test(test_each_alone),
+        cmocka_unit_test(test_live_nan),         cmocka_unit_test(test_dropped_nan),
+        cmocka_unit_test(test_dead_by_infinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
